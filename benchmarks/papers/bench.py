@@ -182,8 +182,10 @@ class Bench:
         """
         own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
         job = {"epochs": _EPOCHS, "batches": batches, "options": {}, "runs": own, **settings}
-        of_single = {} if unequal is None else {"links": unequal.links(link), "shares": unequal.processors()}
-        lines = self._on_hosts("distributed", job, Sandbox(hosts, link=link, **of_single), 900.0 * len(runs))
+        sandbox = Sandbox(hosts, link=link)
+        if unequal is not None:
+            sandbox = Sandbox(hosts, link=link, links=unequal.links(link), shares=unequal.processors())
+        lines = self._on_hosts("distributed", job, sandbox, 900.0 * len(runs))
         return [[line for line in lines if line["run"] == number] for number in range(len(runs))]
 
     def _on_hosts(

@@ -1,7 +1,8 @@
 """Keys: where all randomness comes from. A draw is a pure function of its key, whoever makes it, in whatever order."""
 
+import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import TypeVar
@@ -65,14 +66,36 @@ def seeded(*parts: int) -> Iterator[None]:
         yield
 
 
-def seed_torch(*parts: int) -> None:
-    """Have torch draw by a key from now on: `torch.manual_seed` without its look for devices that are not there."""
-    import torch
+@contextmanager
+def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
+    """Within it numpy and Python draw by a key; one thread at a time, and afterwards as before. It gives: their states."""
+
+    def state() -> tuple[object, ...]:
+        name, words, *rest = np.random.get_state()
+        return random.getstate(), name, np.asarray(words).tobytes(), *rest
 
     with _TORCH:
-        torch.default_generator.manual_seed(key(*parts))
+        of_numpy, of_python, whole = np.random.get_state(), random.getstate(), key(*parts)
+        try:
+            np.random.seed(whole & 0xFFFFFFFF)
+            random.seed(whole)
+            yield state
+        finally:
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)
+
+
+def seed_everything(*parts: int) -> None:
+    """Have torch, numpy and Python draw by a key from now on: without torch's look for devices that are not there."""
+    import torch
+
+    whole = key(*parts)
+    with _TORCH:
+        torch.default_generator.manual_seed(whole)
         if torch.cuda.is_initialized():
-            torch.cuda.manual_seed_all(key(*parts))
+            torch.cuda.manual_seed_all(whole)
+        np.random.seed(whole & 0xFFFFFFFF)
+        random.seed(whole)
 
 
 def hashes(ids: np.ndarray, *parts: int) -> np.ndarray:

@@ -40,7 +40,7 @@ def _measured(bench: Bench, systems: Sequence[str]) -> list[Figures]:
     every = bench.epochs(settings, runs, hosts=WORKERS, link=LINK)
     reached = {system: [epoch["validation"] for epoch in epochs] for system, epochs in zip(systems, every, strict=True)}
     target = reached[SAMPLED][-1]
-    found = []
+    found: list[Figures] = []
     for system, epochs in zip(systems, every, strict=True):
         each = [epoch["seconds"] for epoch in epochs]
         figures = {SECONDS: float(np.median(each)), BEST: 100 * max(reached[system])}

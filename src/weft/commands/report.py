@@ -81,6 +81,11 @@ def _partition(args: argparse.Namespace) -> int:
             else:
                 _check_method(given)
                 allocations[name] = allocated(args, graph, given, cluster, task, progress=progress)
+        if args.measured and not measured.keys() & allocations.keys():
+            raise ConfigError(
+                f"{args.measured} measures {', '.join(measured) or 'nothing'}, and {', '.join(allocations)} "
+                f"{'are' if len(allocations) > 1 else 'is'} compared: name one of these in it, or drop --measured"
+            )
         comparer = weft.planner.Comparer(
             graph, task, cluster, slack=args.slack, batches=args.batches, threads=args.threads
         )

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import socket
 from collections.abc import Mapping
 from datetime import timedelta
@@ -20,6 +21,7 @@ from weft.place import WorkerPlace
 
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET = "weft/secret"
+_FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each
 
 
 def meet(
@@ -106,6 +108,21 @@ def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> Non
     if rank == 0:
         with contextlib.suppress(RuntimeError):  # some are gone
             store.wait([f"{read}/{other}" for other in range(size)], _READ)
+
+
+def have_files(size: int) -> None:
+    """See that this process may open as many files as connections to so many workers take, raising its limit if it may."""
+    least, ample = _FILES + _FILES_A_WORKER * size, 4 * (_FILES + _FILES_A_WORKER * size)  # with loaders and lanes
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY or soft >= ample:
+        return
+    if hard != resource.RLIM_INFINITY and hard < least:
+        raise ClusterError(
+            f"this process may open {hard} files, and connections to {size - 1} other worker{'s' if size > 2 else ''} take "
+            f"about {least}: raise the limit (ulimit -n)"
+        )
+    most = ample if hard == resource.RLIM_INFINITY else min(hard, ample)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
 
 
 def _read(said: bytes) -> dict[str, str]:

@@ -18,7 +18,7 @@ from weft.exchange.connections import SocketConnections
 from weft.exchange.encryption import Encryption
 from weft.exchange.last_resort import LastResort
 from weft.exchange.listener import given_secret
-from weft.exchange.meeting import compare, meet
+from weft.exchange.meeting import compare, have_files, meet
 from weft.memory import is_shortage
 from weft.meter import Meter
 from weft.place import place_here
@@ -160,6 +160,7 @@ class World:
         if place is None or place.size == 1:
             return cls()
         rank, size = place.rank, place.size
+        have_files(size)
         given = given_secret()
         encryption = Encryption.of(tls, given)
         store, hosts, secret = meet(place, timeout, transport, given, devices, tls)

@@ -1,19 +1,18 @@
-"""A model's convolutions, found by a walk through it: how deep each lies, and its widths; and what it does between them."""
+"""A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
-from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, WeftError
-from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, Rows, alike, call_model
+from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
-_SOME = 8  # rows on which a model is tried
+DEEPEST = 1000  # convolutions in a row
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
@@ -38,52 +37,6 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
     return used
 
 
-def check_rows(model: nn.Module, width: int | None = None) -> None:
-    """Refuse a model that mixes rows elsewhere than in convolutions: it would be another with other rows beside them.
-
-    Tried in eval mode on a few rows and on fewer of them, with products by random matrices in place of convolutions.
-    """
-    for (name, whole), (_, half) in zip(*(_outputs(model, width, rows) for rows in (_SOME, _SOME // 2)), strict=True):
-        if not alike(whole[-len(half) :], half):
-            raise ModelError(
-                f"{name} mixes the rows of different vertices, so that a vertex's results would hang on what else is in its "
-                f"batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with one "
-                f"worker"
-            )
-
-
-def _outputs(model: nn.Module, width: int | None, count: int) -> list[tuple[str, Tensor]]:
-    """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
-    found: list[tuple[str, Tensor]] = []
-    all_of_it = f"{type(model).__name__}.forward"
-
-    def note(who: str, rows: object) -> None:
-        if isinstance(rows, Rows):
-            found.append((who, rows.plain()))
-
-    def hooks_of(name: str, module: nn.Module) -> list[RemovableHandle]:
-        text = str(module)
-        who = f"{name} ({type(module).__name__ if chr(10) in text else text})" if name else all_of_it
-        before = module.register_forward_pre_hook(lambda _, x: note(f"{all_of_it}, before {who},", next(iter(x), None)))
-        return [before, module.register_forward_hook(lambda _, x, out: note(who, out))]
-
-    def random(like: Tensor, *shape: int) -> Tensor:
-        return torch.randn(*shape, generator=torch.Generator().manual_seed(0)).to(like)
-
-    def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        return x @ random(x, x.shape[-1], _output_width(conv, x, given))
-
-    check_can_run(model)
-    hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
-    try:
-        smaller = torch.arange(_SOME, 0, -1)[:, None]
-        _forward(model, width, lambda like, wide: (random(like, _SOME, wide) * smaller.to(like))[-count:], product)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found
-
-
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
 Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
@@ -92,29 +45,40 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
     """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on."""
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        sizes = (0, *x.shape[1:-1], _output_width(conv, x, given))
-        meet(conv, depth + 1, (x.shape[-1], sizes[-1]), given)
-        return x.new_empty(sizes)
+        width = output_width(conv, x, given)
+        meet(conv, depth + 1, (x.shape[-1], width), given)
+        return x.new_empty(0, width)
 
-    return _forward(model, width, lambda like, wide: like.new_empty(0, wide), count)
+    return answered(model, width, lambda like, wide: like.new_empty(0, wide), count, [0] * DEEPEST)
 
 
-def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], Tensor], answer: Convolve) -> int:
-    """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions."""
+def answered(
+    model: nn.Module,
+    width: int | None,
+    rows: Callable[[Tensor, int], Tensor],
+    answer: Convolve,
+    sizes: list[int],
+    training: bool = False,
+) -> int:
+    """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
+
+    `sizes`: how many rows there are at each depth.
+    """
     check_can_run(model)
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
     try:
-        with torch.no_grad(), evaluating(model):
+        with torch.no_grad(), nullcontext() if training else evaluating(model):
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-            run = Pass([len(x)] * 1000, [types] * 1000, ())
+            run = Pass(sizes, [types[:size] for size in sizes], ())
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(
             f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has, and "
-            f"for any number of rows ({error})"
+            f"for any number of rows, of which each convolution leaves fewer: h.size(0) behind it, not x.size(0) before it "
+            f"({error})"
         ) from error
     except WeftError:
         raise
@@ -129,13 +93,23 @@ def _forward(model: nn.Module, width: int | None, rows: Callable[[Tensor, int], 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """The model in eval mode; then each of its modules is as it was."""
-    modes = {module: module.training for module in model.modules()}
+    modes = modes_of(model)
     try:
         model.eval()
         yield
     finally:
-        for module, training in modes.items():
-            module.training = training
+        set_modes(modes)
+
+
+def modes_of(model: nn.Module) -> dict[nn.Module, bool]:
+    """Which of its modules train."""
+    return {module: module.training for module in model.modules()}
+
+
+def set_modes(modes: dict[nn.Module, bool]) -> None:
+    """Have modules train, or not, as they did."""
+    for module, training in modes.items():
+        module.training = training
 
 
 def check_can_run(model: nn.Module) -> None:
@@ -181,12 +155,18 @@ def _input_width(model: nn.Module) -> int:
     )
 
 
-def _output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> int:
+def output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> int:
     """What a convolution makes of its rows: found by running it on one vertex with a self-loop."""
+    if rows.dim() != 2:
+        shape = ", ".join(["vertices", *map(str, rows.shape[1:])])
+        raise ModelError(
+            f"{conv} gets rows of shape [{shape}]: a vertex's row must be one list of numbers, so call the convolution once "
+            f"for each step or channel, or flatten them before it (x.flatten(1))"
+        )
     inner = type(conv).forward
     names = list(inspect.signature(inner).parameters)[3:]
     x = rows.new_zeros(1, *rows.shape[1:])
-    options = {name: value for name, value in given.items() if not isinstance(value, Handle)}
+    options = {name: _of_one_edge(value, x) for name, value in given.items()}
     if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(1, dtype=torch.int64, device=x.device)
     out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64, device=x.device), **options)
@@ -195,3 +175,11 @@ def _output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) 
             f"{conv} gave a {type(out).__name__}: a convolution must give one row a vertex, and nothing else"
         )
     return int(out.shape[-1])
+
+
+def _of_one_edge(value: object, x: Tensor) -> object:
+    """What a convolution is given for one edge, where the model hands it values of edges."""
+    if not isinstance(value, Handle):
+        return value
+    of_type = value.stands_for == "edge_type"
+    return torch.zeros(1, dtype=torch.int64, device=x.device) if of_type else x.new_ones(1)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.placements.layer import ColumnLayer, ColumnSpan, Inputs, Layer, Program, SplitLayer, WholeLayer
     from weft.placements.local import Local
     from weft.placements.merge import Merge, in_ranges, pieces_of
-    from weft.placements.moves import Moves, View, split_moves, whole_moves
+    from weft.placements.moves import Moves, View, checked_moves, split_moves, whole_moves
     from weft.placements.placement import Placement, all_placements, placement_named
     from weft.placements.pull import Pull
     from weft.placements.push import Push

@@ -1,9 +1,11 @@
 """What a placement would move, counted without moving it: each placement says so of a drawn hop."""
 
 from dataclasses import dataclass, replace
+from math import isfinite
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.placements.split import cut
 from weft.placements.team import OWNER, REQUEST, Position
@@ -32,6 +34,25 @@ class Moves:
     taken: np.ndarray | None = None  # the same ones, as bools of all sources: a host's workers fetch each of them once,
     fetched: RowCounts = 0.0  # and where hosts have several, this was counted then: by who hands rows to this worker
     slices: RowCounts = 1.0  # the share of a row's columns that it computes with, [1]; 1: whole rows
+
+
+def checked_moves(moves: Moves, name: str, workers: int, sources: int) -> Moves:
+    """What a placement counted; refused where that can't be."""
+    if not isinstance(moves, Moves):
+        raise ConfigError(f"the placement {name!r} counted a {type(moves).__name__}: let count() give weft.Moves")
+    for what, value in vars(moves).items():
+        if what == "taken":
+            fits = value is None or (value.dtype == bool and value.shape == (sources,))
+        elif isinstance(value, np.ndarray):
+            fits = value.shape in ((1,), (workers,)) and bool(value.min() >= 0) and isfinite(value.sum())
+        else:
+            fits = 0 <= value < float("inf")
+        if not fits:
+            raise ConfigError(
+                f"the placement {name!r} counted {what} = {value!r}: give 0 or more for each of the {workers} workers (or "
+                f"for all), and in `taken` a bool for each of the {sources} sources"
+            )
+    return moves
 
 
 @dataclass(frozen=True)

@@ -153,6 +153,12 @@ class Settings:
                 f"sampler = {sampling.sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such "
                 f"as 4096"
             )
+        asked = "hits" in self.given or self.task.metric == "hits"
+        if self.task.name == "link" and asked and self.task.hits > self.task.eval_negatives:
+            raise ConfigError(
+                f"hits = {self.task.hits} is more than eval_negatives = {self.task.eval_negatives}, among which each link "
+                f"is ranked, so that every link would be a hit: lower hits, or set more eval_negatives"
+            )
         if model.bases and model.blocks:
             raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
         if not sampling.full_graph and self.strategy in OF_GRAPH:

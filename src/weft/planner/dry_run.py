@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.features import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
-from weft.placements import OWNER, Position, View
+from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, ways
 from weft.planner.reads import InputReads, Members
@@ -260,7 +260,7 @@ class Traversal:
         alike: list[_Fetch] = []
         for placed in ways(key, seeds):
             position = Position(key.layer, placed.above, placed.below, self.once)
-            moves = placed.kind.count(view, position)
+            moves = checked_moves(placed.kind.count(view, position), placed.kind.name, stored.size, len(vertices))
             batch.moves[placed] = replace(moves, taken=None)
             if fetcher is not None and (moves.taken is not None or isinstance(moves.inputs, float)):
                 taken = none if moves.taken is None else moves.taken

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import isfinite
 
 NONE = "–"
+RECORD_VERSION = 1  # of what `weft train --log json` writes
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 

@@ -16,7 +16,7 @@ from rich.text import Text
 from weft.errors import ConfigError, StorageError
 from weft.plan import Plan
 from weft.planner import STAGES
-from weft.report.formats import NONE, error_of_seconds, figure, rows_read
+from weft.report.formats import NONE, RECORD_VERSION, error_of_seconds, figure, rows_read
 
 
 @dataclass
@@ -42,13 +42,16 @@ _EPOCH = ("epoch",)
 def read_run(path: Path) -> list[PlanEpochs]:
     """The plans of a run in the order of their use, each with its epochs."""
     try:
-        records = [json.loads(line) for line in path.read_text().splitlines() if line.startswith("{")]
+        lines = path.read_text().splitlines(keepends=True)
     except OSError as error:
         raise StorageError(f"{path} can't be read ({error.strerror}): check the path") from None
     except ValueError as error:
         raise ConfigError(
             f"{path} is not the record of a run ({error}): write one by `weft train --log json`"
         ) from None
+    if lines and not lines[-1].endswith("\n"):
+        del lines[-1]  # cut off, or still being written
+    records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.startswith("{")]
     try:
         plans = _plans(records)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -59,6 +62,23 @@ def read_run(path: Path) -> list[PlanEpochs]:
     if not plans:
         raise ConfigError(f"{path} has no epochs: write it by `weft train --log json`, for an epoch at least")
     return plans
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    """One line of it."""
+    try:
+        record: dict[str, Any] = json.loads(line)
+    except ValueError as error:
+        raise ConfigError(
+            f"line {number} of {path} is no record of a run ({error}): write one by `weft train --log json`"
+        ) from None
+    version = record.get("version", RECORD_VERSION)
+    if version != RECORD_VERSION:
+        raise ConfigError(
+            f"line {number} of {path} is a record of version {version}, and this weft reads version {RECORD_VERSION}: read "
+            f"it with the weft that wrote it"
+        )
+    return record
 
 
 def _plans(records: Sequence[dict[str, Any]]) -> list[PlanEpochs]:

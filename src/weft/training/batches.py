@@ -37,7 +37,7 @@ class Part(Movable):
     targets: Targets
     labels: Tensor | None  # of all vertices
     key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
-    torch_key: tuple[int, ...] | None = None  # from which torch itself draws; None: it goes on
+    draws_key: tuple[int, ...] | None = None  # from which torch, numpy and Python draw; None: they go on
 
     @property
     def seeds(self) -> Tensor:
@@ -301,11 +301,11 @@ class PrefetchingFeed(Feed):
     def _parts(self, ready: Iterator[list[Part]], when: When, orders: int) -> Iterator[Part]:
         """A batch's parts, with what the schedule does between them."""
         schedule = self._schedule_of(when.stream)
-        torch_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
+        draws_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if len(part.seeds) or not schedule.skips_empty:
-                part.torch_key = torch_key
+                part.draws_key = draws_key
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
         schedule.after()

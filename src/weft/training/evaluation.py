@@ -6,9 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import InputError
+from weft.errors import InputError, TrainingError
 from weft.graph import SPLITS
+from weft.training.averages import of_first_worker
 from weft.training.inference import infer
+from weft.training.objectives import Outputs
 from weft.training.run import Run
 
 _SPLITS = tuple(name for name in SPLITS if name != "unused")
@@ -18,9 +20,24 @@ def measure(run: Run, split: str) -> dict[str, float]:
     """All figures of a run's model on a split, by rows made as the settings say. All workers call this together."""
     _check_split(run, split)
     run.model.eval()
-    with run.meter.stage("evaluate"), torch.no_grad():
-        vertices, objective = run.objective.vertices(split), run.objective
-        return objective.measure(run.model, split, _OUTPUTS[run.settings.evaluation.how](run, vertices), run.comm)
+    with run.meter.stage("evaluate"), torch.no_grad(), of_first_worker(run.model, run.comm):
+        objective, strange = run.objective, [0.0]
+        outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
+        figures = objective.measure(run.model, split, outputs, run.comm)
+        of_all = int(run.sum(strange[0]))
+    if of_all:
+        raise TrainingError(
+            f"the model's rows of {of_all:,} vertices of the {split} split hold nan, so that nothing can be said of them: "
+            f"lower lr, set clip_norm, or look at the features with `weft info --verify`"
+        )
+    return figures
+
+
+def _counted(outputs: Outputs, strange: list[float]) -> Iterator[tuple[np.ndarray, Tensor]]:
+    """The same; and how many rows hold what is no number."""
+    for vertices, rows in outputs:
+        strange[0] += int(rows.isnan().reshape(len(rows), -1).any(1).sum()) if len(rows) else 0
+        yield vertices, rows
 
 
 def _check_split(run: Run, split: str) -> None:

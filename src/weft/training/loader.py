@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.errors import ConfigError
@@ -22,11 +22,19 @@ from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
 from weft.training.models import plan_for
 from weft.training.modes import mode_of
-from weft.training.objectives import ChosenVertices, Objective, VertexExamples, VertexObjective, objective_named, set_up
+from weft.training.objectives import (
+    ChosenVertices,
+    Objective,
+    VertexExamples,
+    VertexObjective,
+    Vertices,
+    ids_of,
+    objective_named,
+    set_up,
+)
 from weft.training.staging import device_of
 from weft.training.team import When
 
-Vertices = np.ndarray | Tensor | Sequence[int]
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
 
@@ -105,6 +113,10 @@ class Loader:
             )
         self.fanouts = self.settings.fanouts_for(depth)
         plan = plan or self.plan or plan_for(self.settings, encoder_of(model), depth)
+        if len(plan.layers) != depth:
+            raise ConfigError(
+                f"the plan {plan} has {len(plan.layers)} placements for {depth} convolutions: give one for each"
+            )
         if plan.wire == "float16" and self.mode.dtype == torch.float64:
             raise ConfigError("wire=float16 would have no effect on rows of float64: drop it, or set dtype = 'float32'")
         state = self._schedule_state
@@ -140,7 +152,7 @@ class Loader:
         if isinstance(vertices, str):
             vertices = self.graph.seeds(vertices)
         else:
-            vertices = _ids_of(self.graph, vertices, "vertices to go over")
+            vertices = ids_of(self.graph, vertices, "vertices to go over")
         size = self.mode.evaluation_size
         parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
         return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
@@ -253,29 +265,4 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
         return None if split == "train" else graph.seeds(split)
-    return _ids_of(graph, seeds, "seeds")
-
-
-def _ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
-    """Vertices by their ids, or by a mask, each once; `what` they are, for who gave something else."""
-    values = np.asarray(given)
-    if values.ndim != 1 or (len(values) and values.dtype.kind not in "biu"):
-        raise ConfigError(
-            f"{what} are of type {values.dtype} and shape {values.shape}: give ids, which are whole numbers, or a mask of "
-            f"bool"
-        )
-    if values.dtype == bool:
-        if len(values) != graph.num_vertices:
-            raise ConfigError(f"{what} are a mask of {len(values)} vertices, but there are {graph.num_vertices}")
-        values = np.flatnonzero(values)
-    if len(values) and not 0 <= values.min() <= values.max() < graph.num_vertices:
-        raise ConfigError(
-            f"{what} run from {values.min()} to {values.max()}, but there are {graph.num_vertices} vertices"
-        )
-    ids, there = values.astype(graph.indices.dtype), np.zeros(graph.num_vertices, dtype=bool)
-    there[ids] = True
-    if np.count_nonzero(there) < len(ids):
-        twice = int(np.flatnonzero(np.bincount(ids) > 1)[0])
-        mask = ", or make a mask of bool" if len(ids) == len(there) and ids.max() == 1 else ""
-        raise ConfigError(f"{what} have vertex {twice} more than once: give each once{mask}")
-    return ids
+    return ids_of(graph, seeds, "seeds")

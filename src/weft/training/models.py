@@ -74,7 +74,8 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
     if workers > 1 or not settings.sampling.full_graph:
-        check_rows(model.model if isinstance(model, Decoupled) else model, width)
+        fewer = 1 if settings.sampling.full_graph else 3  # convolutions behind which there may be fewer rows
+        check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:

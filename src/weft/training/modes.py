@@ -19,6 +19,7 @@ from weft.plan import Plan, Settings
 from weft.planner import Answer
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
+from weft.training.averages import running_averages
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
 from weft.training.drawing import Drawing, Span, drawing_on
 from weft.training.fetching import fetch_rows
@@ -175,7 +176,15 @@ class MiniBatchMode(Mode):
             raise ConfigError(
                 "micro_batches means nothing to models that migrate, which go through a batch by time steps"
             )
-        merging = Merging(TimeSteps(self.comm.size), plan.merge, self.settings.optimisation.seed)
+        by = plan.merge
+        usual = by == Plan.merge and "merge" not in self.settings.given
+        if usual and by != "none" and running_averages(model):
+            by = "none"
+            self.notify(
+                "no time steps are merged: batch normalisation is over each one's rows, so that the clock would say which "
+                "model comes out; set merge to have them merged nevertheless"
+            )
+        merging = Merging(TimeSteps(self.comm.size), by, self.settings.optimisation.seed)
         homes = team.owners.member_of
         return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify)
 

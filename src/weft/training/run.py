@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import product
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft import _kernels
 from weft.errors import ModelError
-from weft.keys import seed_torch
+from weft.keys import seed_everything
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -31,7 +32,7 @@ _UNUSED = {
 
 
 class _NoDraws(TorchDispatchMode):
-    """Within it random numbers of torch's own for rows or edges are refused: which are whose differs from plan to plan.
+    """Within it random numbers of torch for rows or edges are refused: which are whose differs from plan to plan.
 
     What is drawn in the shape of parameters, all workers draw alike.
     """
@@ -40,8 +41,10 @@ class _NoDraws(TorchDispatchMode):
         super().__init__()
         blocks = [edges.block for layer in program.layers for edges in layer.parts]
         counts = {*map(len, program.vertices)}
-        for rows, edges in ((rows, block.num_edges) for block in blocks for rows in (block.num_src, block.num_dst)):
-            counts |= {rows, edges, rows + edges}  # a convolution may add loops
+        for block in blocks:
+            others = int(torch.count_nonzero(block.src != block.dst()))
+            for rows, edges in product((block.num_src, block.num_dst), (block.num_edges, others)):
+                counts |= {rows, edges, rows + edges}  # a convolution may add loops, and take away those that are there
         self._counts = counts - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
         self._model = model
 
@@ -64,9 +67,9 @@ class _NoDraws(TorchDispatchMode):
 
 
 def _draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Does a function that may draw do so, and by torch's own generator?"""
+    """Does a function that may draw do so?"""
     given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
-    return given.get("generator") is None and given.get("training") is not False and given.get("train") is not False
+    return given.get("training") is not False and given.get("train") is not False
 
 
 class Run:
@@ -128,12 +131,12 @@ class Run:
     def __call__(self, batch: Batch | Part) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
-        In training torch's random numbers begin anew with each batch, so that any plan draws the same ones for parameters
-        (DropConnect); of rows only those of dropout are, which are keyed.
+        In training the random numbers of torch, numpy and Python begin anew with each batch, so that any plan draws the same
+        ones for parameters (DropConnect) and for whole layers; of rows only those of dropout are, which are keyed.
         """
         part = batch if isinstance(batch, Part) else batch.part
-        if part.torch_key is not None:
-            seed_torch(*part.torch_key)
+        if part.draws_key is not None:
+            seed_everything(*part.draws_key)
         look = not self._looked and self.model.training and part.key is not None
         with self._arithmetic(), _NoDraws(self.model, part.program) if look else nullcontext():
             out = self.forward(part.x, part.program, part.key)

@@ -19,6 +19,7 @@ from weft.exchange import Communicator
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
+from weft.training.averages import of_all_workers, set_averages, take_first_workers
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
@@ -122,23 +123,27 @@ class RunState:
         self._best, self._best_written = _copied(self._model.state_dict()), False
 
     def take_best(self) -> None:
-        """Make the model the best one again, if any was kept."""
+        """Make the model the best one again, if any was kept; it is the first worker's on all of them."""
         if self._best is not None:
             self._model.load_state_dict(self._best)
+        take_first_workers(self._model, self._comm)
 
     def keep(self, progress: Progress, due: bool) -> None:
         """Raise what a write has failed with, if one has; and begin to write a checkpoint, if one is due."""
         self._writer.check()
-        if due and self._written is not None:
-            self._save(self._written, progress)
+        if due and self._folder is not None:
+            averages = of_all_workers(self._model, self._comm)
+            if self._written is not None:
+                self._save(self._written, progress, averages)
 
-    def _save(self, folder: Path, progress: Progress) -> None:
+    def _save(self, folder: Path, progress: Progress, averages: list[dict[str, Tensor]]) -> None:
         start = time.perf_counter()
         with self._meter.stage("checkpoint"):
             self._writer.wait()
             progress.merging = self._loader.schedule_state
             tensors = _copied({f"model.{name}": tensor for name, tensor in self._model.state_dict().items()})
             tensors |= {f"best.{name}": tensor for name, tensor in (self._best or {}).items()}
+            tensors |= {f"averages.{who}.{name}": one for who, of in enumerate(averages) for name, one in of.items()}
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
             state = {
                 "progress": progress.as_dict(),
@@ -199,6 +204,8 @@ class RunState:
             self._check_same_run(found, then)
             self._check_past(found.folder.name, then, progress)
             self._model.load_state_dict(found.part("model."))
+            if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
+                set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
             self._best, self._best_written = found.part("best.") or None, False
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
@@ -255,7 +262,7 @@ class RunState:
                     f"patience, or choose another folder"
                 )
             if validation is not None:
-                is_best = best is None or self._run.objective.better(validation, best)
+                is_best = self._run.objective.improves(validation, best)
                 best, waited = (validation, 0) if is_best else (best, waited + 1)
             progress.stopped = bool(now.patience) and waited >= now.patience
         progress.waited = waited

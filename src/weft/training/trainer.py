@@ -75,6 +75,7 @@ class Trainer:
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._parameters = list(self.model.parameters())
+        self._shared = world.size > 1 or settings.parallel.micro_batches > 1  # do several share a batch's loss?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
@@ -182,7 +183,8 @@ class Trainer:
             self._optimizer.zero_grad(set_to_none=True)
             total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
-                loss = self.objective.loss(self.model, run(part), part.targets)
+                out = run(part)
+                loss = self.objective.loss(self.model, out, part.targets)
                 if not isinstance(loss, Tensor) or loss.dim():
                     got = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
                     raise TrainingError(
@@ -194,6 +196,9 @@ class Trainer:
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
                         f"requires_grad set, or gradients are off (torch.no_grad, torch.inference_mode)"
                     )
+                if self._shared:  # each has a part of the sum: looked at once
+                    self._shared = False
+                    self.objective.check_sum(self.model, out, part.targets, loss)
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)
@@ -238,7 +243,7 @@ class Trainer:
             figures = self.measure("validation")
         validation = figures[self.objective.metric]
         p.history[-1] |= {"validation": validation, "figures": figures}
-        best = p.best is None or self.objective.better(validation, p.best)
+        best = self.objective.improves(validation, p.best)
         p.waited = 0 if best else p.waited + 1
         if best:
             p.best, p.best_epoch = validation, p.epoch - 1
@@ -310,7 +315,9 @@ class Trainer:
 
 def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> torch.optim.Optimizer:
     """The optimiser that the settings name."""
-    optimisation = settings.optimisation
+    optimisation, parameters = settings.optimisation, list(parameters)
+    if not parameters:
+        raise TrainingError("there is nothing to train: the model has no parameters")
     if optimisation.optimizer == "sgd":
         return torch.optim.SGD(
             parameters, lr=optimisation.lr, weight_decay=optimisation.weight_decay, momentum=optimisation.momentum

@@ -1,6 +1,7 @@
 """Workers meet at the run's addresses only, and those that would train different models part before they do."""
 
 import os
+import resource
 import subprocess
 from dataclasses import replace
 from datetime import timedelta
@@ -8,7 +9,8 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
+from weft.exchange import meeting
 from weft.exchange.meeting import compare
 from weft.graph import Graph, communities
 from weft.plan import Settings
@@ -68,3 +70,19 @@ def test_all_that_alters_a_model_is_compared(tmp_path):
     other = communities(tmp_path / "other", vertices=100, edges=500, width=5, classes=2, train=0.4)
     assert one.checksum == Graph.open(tmp_path / "one").checksum != other.checksum
     assert replace(one, path=None).checksum == one.identity
+
+
+def test_as_many_files_may_be_open_as_connections_take(monkeypatch):
+    limits, set_to = [(40, 50)], []
+    monkeypatch.setattr(resource, "getrlimit", lambda of: limits[0])
+    monkeypatch.setattr(resource, "setrlimit", lambda of, both: set_to.append(both))
+    with pytest.raises(ClusterError, match=r"may open 50 files, and connections to 2 other workers take about 56"):
+        meeting.have_files(3)
+    for both, raised in (((40, 100), (100, 100)), ((40, resource.RLIM_INFINITY), (224, resource.RLIM_INFINITY))):
+        limits[0] = both
+        meeting.have_files(3)
+        assert set_to.pop() == raised
+    for both in ((1024, 4096), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)):
+        limits[0] = both
+        meeting.have_files(3)
+    assert not set_to

@@ -159,7 +159,7 @@ def test_black_boxes_that_look_at_other_rows_are_refused(conv):
 
     model, (graph, _), x = One().double(), make_graph(), rand(120, WIDTH)
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(10), 0, 0)
-    with pytest.raises(ModelError, match="or at all rows or edges at once"):
+    with pytest.raises(ModelError, match="at all rows or edges at once"):
         BlockModel(model)(x[sample.vertices.long()], sample)
 
 

@@ -86,6 +86,10 @@ class TestCommand:
         assert "best for leap" in (tmp_path / "page.html").read_text()
         assert cli.main(arguments) == 0
         assert "made" in capsys.readouterr().out
+        for measured, of in (('{"allocation": "other", "plan": "leap", "seconds": 0.5}\n', "other"), ("", "nothing")):
+            (tmp_path / "m").write_text(measured)
+            assert cli.main(arguments) == 2
+            assert f"measures {of}, and made, metis, random are compared" in capsys.readouterr().err
 
     def test_hosts(self, graph, capsys):
         arguments = ["report", "partition", str(graph.path), "kaminpar", "--parts", "4", "--json", "--batch-size", "50"]

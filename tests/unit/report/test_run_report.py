@@ -72,9 +72,12 @@ def test_what_is_no_record_is_refused(tmp_path):
     (tmp_path / "empty").write_text('{"record": "Started"}\n')
     with pytest.raises(ConfigError, match="has no epochs: write it by"):
         read_run(tmp_path / "empty")
-    (tmp_path / "torn").write_text('{"record": ')
-    with pytest.raises(ConfigError, match="is not the record of a run"):
+    (tmp_path / "torn").write_text('weft\n{"record": \n')
+    with pytest.raises(ConfigError, match=r"line 2 of .*torn is no record of a run"):
         read_run(tmp_path / "torn")
+    (tmp_path / "later").write_text('{"record": "Started", "version": 9}\n')
+    with pytest.raises(ConfigError, match="is a record of version 9, and this weft reads version 1"):
+        read_run(tmp_path / "later")
     (tmp_path / "edited").write_text('{"record": "Planned", "version": 1}\n')
     with pytest.raises(
         ConfigError, match=r"records that `weft train --log json` does not write \(KeyError: 'answer'\)"
@@ -83,3 +86,12 @@ def test_what_is_no_record_is_refused(tmp_path):
     (tmp_path / "edited").write_text('{"record": "EpochEnded", "plan": "gdp", "seconds": [], "stages": {"a": 1}}\n')
     with pytest.raises(ConfigError, match="does not write"):
         read_run(tmp_path / "edited")
+
+
+def test_a_run_that_is_still_being_written_is_read_up_to_there(tmp_path):
+    epoch = json.dumps(
+        {"record": "EpochEnded", "version": 1, "plan": "gdp", "seconds": 1.5, "stages": {"compute": 1.0}}
+    )
+    (tmp_path / "run").write_text(f"{epoch}\n{epoch}\n{epoch[:-20]}")
+    (plan,) = read_run(tmp_path / "run")
+    assert [one["epoch"] for one in plan.measured] == [1.5, 1.5]

@@ -171,6 +171,7 @@ def test_figures_by_slow_loops():
             sum(1 for other in row[1:] if compare(other, row[0])) for compare in (float.__gt__, float.__eq__)
         )
         assert got == 1 + above + same / 2
+    assert ranks(torch.tensor([[float("nan"), 1.0, 2.0], [1.0, float("nan"), 0.0]])).tolist() == [3, 2]
     links, others = scores[:, 0].numpy(), scores[:, 1].numpy()
     wins = [1.0 if link > other else 0.5 if link == other else 0.0 for link in links for other in others]
     assert auc(links, others) == pytest.approx(np.mean(wins))
@@ -200,6 +201,8 @@ def test_the_command(folder, tmp_path, capsys):
         ({"task": "vertex", "decoder": "mlp"}, "decoder means nothing to task = 'vertex'"),
         ({"task": "vertex", "eval_negatives": 3}, "eval_negatives means nothing to task = 'vertex'"),
         ({"task": "link", "margin": 0.5}, "margin means nothing to loss = 'bce'"),
+        ({"task": "link", "hits": 500}, "hits = 500 is more than eval_negatives = 100"),
+        ({"task": "link", "metric": "hits", "eval_negatives": 5}, "every link would be a hit: lower hits"),
     ],
 )
 def test_contradictions(given, match):

@@ -760,6 +760,17 @@ def degrees_with(**changed):
     return type("Wrong", (weft.VertexObjective,), changed)()
 
 
+def with_seeds(chosen):
+    """A `setup` that trains on these vertices."""
+
+    def setup(self, graph, settings):
+        weft.VertexObjective.setup(self, graph, settings)
+        self.seeds["train"] = chosen
+        return self
+
+    return setup
+
+
 @pytest.mark.parametrize(
     ("objective", "words"),
     [
@@ -774,11 +785,72 @@ def degrees_with(**changed):
             degrees_with(loss=lambda self, model, rows, targets: 0.5),
             r"Wrong.loss\(\) gave a float: let it give one number",
         ),
+        (
+            degrees_with(score=lambda self, rows, vertices: (rows, rows)),
+            r"Wrong.score\(\) gave two Tensors that are no numbers",
+        ),
+        (
+            degrees_with(setup=with_seeds([3, 3])),
+            r"Wrong.seeds\['train'\] have vertex 3 more than once: give each once",
+        ),
+        (degrees_with(setup=with_seeds([0.5])), r"Wrong.seeds\['train'\] are of type float64"),
+        (degrees_with(setup=with_seeds([])), "Wrong has nothing to train on"),
     ],
 )
 def test_objectives_that_are_not_finished_are_told(graph, objective, words):
     with pytest.raises((ConfigError, TrainingError), match=words):
         weft.train(graph, model="sage", objective=objective, fanouts=[2], epochs=1)
+
+
+@pytest.mark.parametrize("chosen", [[5, 3, 9], torch.tensor([5, 3, 9])])
+def test_seeds_of_an_objective_may_be_any_ids(graph, chosen):
+    objective = degrees_with(setup=with_seeds(chosen))
+    trained = weft.train(graph, model="sage", objective=objective, fanouts=[2], epochs=1)
+    assert objective.seeds["train"].tolist() == [5, 3, 9] and trained.history
+
+
+def test_a_mean_over_vertices_is_no_sum(graph):
+    """Several workers, or micro-batches, would make several means of it."""
+
+    def mean(self, model, rows, targets):
+        return torch.nn.functional.cross_entropy(rows, self.labels_at(targets.ids))
+
+    options = {"model": "sage", "fanouts": [2], "epochs": 1, "batch_size": 100}
+    weft.train(graph, objective=degrees_with(loss=mean), **options)
+    with pytest.raises(
+        TrainingError, match=r"Wrong.loss\(\) gives .* for 50 vertices, .* let it be a sum over vertices"
+    ):
+        weft.train(graph, objective=degrees_with(loss=mean), micro_batches=2, **options)
+
+
+def test_a_figure_that_is_no_number_is_worse_than_any(graph, capsys):
+    class Late(weft.VertexObjective):
+        calls = 0
+
+        def score(self, rows, vertices):
+            self.calls += 1
+            right, of_all = super().score(rows, vertices)
+            return (float("nan") if self.calls in (1, 3) else right), of_all
+
+    trained = weft.train(graph, model="sage", objective=Late(), fanouts=[3], epochs=4, log="json")
+    figures = [one["validation"] for one in trained.history]
+    assert np.isnan(figures).tolist() == [True, False, True, False]
+    assert trained.validation == np.nanmax(figures) and trained.best_epoch == int(np.nanargmax(figures))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
+    assert lines and not any("NaN" in line for line in lines)
+
+
+@pytest.mark.parametrize("how", ["sampled", "exact"])
+def test_a_model_that_gives_no_numbers_is_not_measured(graph, how):
+    class Broken(GraphSAGE):
+        def forward(self, x, edge_index):
+            rows = super().forward(x, edge_index)
+            return rows if self.training else rows + torch.where(rows > -1e9, float("nan"), 0.0)
+
+    with seeded(1):
+        model = Broken(graph.num_features, 4, 1, graph.num_classes)
+    with pytest.raises(TrainingError, match="vertices of the validation split hold nan, .* lower lr, set clip_norm"):
+        weft.train(graph, model, fanouts=[3], epochs=1, evaluation=how)
 
 
 def test_a_number_a_vertex_has_no_accuracy(graph):

@@ -7,18 +7,20 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, reason_of
+from weft.keys import generator
 from weft.nn import functional
-from weft.nn.convolution import Call, Convolution, edge_mask
+from weft.nn.convolution import Call, Convolution
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
 _TRIED = 8  # vertices of the graph on which a module is tried
+_JOINING = (torch.cat, torch.concat, torch.concatenate, torch.hstack)
 
 
 class BlackBox(Convolution):
@@ -40,9 +42,9 @@ class BlackBox(Convolution):
             return
         if not _looks_at_own_edges(self.conv, block, x, options):
             raise ModelError(
-                f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, or at "
-                f"all rows or edges at once), and batches don't have these: set full_graph = true with one worker, or build "
-                f"it of one hop without normalisation; GCNConv knows degrees"
+                f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
+                f"rows or edges at once, or at the numbers of vertices), and batches don't have these: set full_graph = "
+                f"true with one worker, or build it of one hop without normalisation; GCNConv knows degrees"
             )
         self._looked = True
 
@@ -50,35 +52,48 @@ class BlackBox(Convolution):
 def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object]) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
-    Tried on a ring of a few vertices with random rows, as wide as those of a block; what edges and rows come with is taken
-    from there, too. The others have more edges, and there may be some without any.
+    Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a ring of a few
+    vertices with random rows, as wide as those of a block; what edges and rows come with is taken from there, too. The
+    others have more edges, and there may be some without any.
     """
     vertices, half = torch.arange(_TRIED), _TRIED // 2
     dst = vertices.repeat_interleave(torch.where(vertices < half, 2, 3))
     src = torch.cat([(vertices[:half, None] + torch.tensor([1, 3])).ravel(), torch.arange(3 * half) * 3 + 1]) % _TRIED
     edge_index = torch.stack([src, dst]).to(x.device)
-    rows = torch.randn(2 * _TRIED, *x.shape[1:], generator=torch.Generator().manual_seed(0)).to(x)
+    rows = torch.from_numpy(generator(0).standard_normal((2 * _TRIED, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: int) -> Tensor | None:
+    def forward(count: int, edges: int, backwards: bool = False) -> Tensor | None:
+        at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
+        at = at.flip(0) if backwards else at
+        ends = at[edge_index[:, :edges]]
+        by_destination = ends[1].argsort(stable=True)
+
         def part(value: object) -> object:
             if not isinstance(value, Tensor) or not value.dim() or len(value) not in (block.num_edges, len(x)):
                 return value
-            some = edges if len(value) == block.num_edges else count
-            return value[torch.arange(some, device=value.device) % len(value)]
+            chosen = by_destination if len(value) == block.num_edges else at
+            return value[chosen.to(value.device) % len(value)]
 
         given = {name: part(value) for name, value in options.items()}
-        out = type(conv).forward(conv, rows[:count], edge_index[:, :edges], **given)
-        return out[:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
+        out = type(conv).forward(conv, rows[:count][at], ends[:, by_destination], **given)
+        return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
     training = [module for module in conv.modules() if module.training]
     conv.eval()
     try:
         with torch.no_grad():
-            alone, *beside = forward(_TRIED, 2 * half), forward(_TRIED, 5 * half), forward(2 * _TRIED, 2 * half)
-            return alone is None or all(other is not None and alike(alone, other) for other in beside)
+            alone, beside = forward(_TRIED, 2 * half), forward(_TRIED, 5 * half)
+            others = [beside, forward(2 * _TRIED, 2 * half)]
+            if alone is None or beside is None:
+                return True
+            return _all_alike(alone, others) and _all_alike(beside, [forward(_TRIED, 5 * half, backwards=True)])
     finally:
         for module in training:
             module.training = True
+
+
+def _all_alike(one: Tensor, others: list[Tensor | None]) -> bool:
+    return all(other is not None and alike(one, other) for other in others)
 
 
 class _OwnForward(Merge):
@@ -121,13 +136,18 @@ class _OwnForward(Merge):
             options["edge_weight"] = call.weights(edges)
         if call.edge_type:
             options["edge_type"] = call.types(block).long()
+        if len(sources) == block.num_edges:  # one row more, so that rows and edges are told apart by how many they are
+            sources = _with_another(sources)
+            for name, value in call.others.items():
+                if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
+                    options[name] = _with_another(value) if len(value) == block.num_src else value
         self._check(block, sources, options)
         with _OnBlock(call, block, len(sources)), self._named(block):
             out = type(call.conv).forward(call.conv, sources, edge_index, **options)
-        if not isinstance(out, Tensor) or len(out) != block.num_src:
+        if not isinstance(out, Tensor) or len(out) != len(sources):
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ModelError(
-                f"{call.conv} gave {got} for {block.num_src} vertices: a convolution must give one row a vertex"
+                f"{call.conv} gave {got} for {len(sources)} vertices: a convolution must give one row a vertex"
             )
         return out[: block.num_dst]
 
@@ -146,22 +166,33 @@ class _OwnForward(Merge):
             ) from error
 
 
+def _with_another(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows[:1]])
+
+
 class _OnBlock(TorchFunctionMode):
     """Functions inside a black box whose result hangs on which rows there are.
 
-    Dropout is keyed: by vertex where a tensor has a row a vertex, by edge where a row an edge; other shapes are left to
-    torch, whose generator the trainer seeds for each batch. Batch normalisation takes the statistics of the destinations.
+    Dropout is keyed: by vertex where a tensor has a row a vertex, by edge where a row an edge, with or without loops that
+    were added as PyG adds them; other shapes are left to torch, whose generator the trainer seeds for each batch. Batch
+    normalisation takes the statistics of the destinations.
     """
 
     def __init__(self, call: Call, block: Block, rows: int) -> None:
         super().__init__()
         self._call, self._block, self._rows = call, block, rows
+        self._joined: Tensor | None = None  # the last list of edges that was put together
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
         if func is F.batch_norm:
             return self._batch_norm(*args, **kwargs)
-        return self._dropout(*args, **kwargs) if func is F.dropout else func(*args, **kwargs)
+        if func is F.dropout:
+            return self._dropout(*args, **kwargs)
+        out = func(*args, **kwargs)
+        if func in _JOINING and out.shape[:1] == (2,) and out.dtype == torch.int64:
+            self._joined = out
+        return out
 
     def _batch_norm(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Sources that are no destinations lack their neighbours, and may be elsewhere too: they don't count."""
@@ -182,15 +213,42 @@ class _OnBlock(TorchFunctionMode):
         return torch.cat([own, others if bias is None else others + bias.view(mean.shape)])
 
     def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        call, block = self._call, self._block
+        call = self._call
         if not training or p == 0:
             return x
-        columns = x[:1].numel()
-        if len(x) == block.num_edges and call.run.keys:
-            keys, key = call.run.keys[call.depth + 1], call.run.next_dropout()
-            mask = edge_mask(keys, key, block.dst(), block.places(), columns, p, call.x.dtype)
-            return x * mask.to(x.dtype).view(x.shape)
-        if len(x) == self._rows and call.run.keys:
-            keys, key = call.program.source_keys(call.depth), call.run.next_dropout()
-            return x * functional.dropout_mask(len(x), columns, p, keys, key, x.dtype).view(x.shape)
-        return torch.dropout(x, p, True)
+        keys = self._keys(x) if call.run.keys else None
+        if keys is None:
+            return torch.dropout(x, p, True)
+        key, columns = call.run.next_dropout(), x[:1].numel()
+        mask = functional.dropout_mask(len(x), columns, p, keys, key, call.x.dtype).to(x.dtype).view(x.shape)
+        return x.mul_(mask) if inplace else x * mask
+
+    def _keys(self, x: Tensor) -> Tensor | None:
+        """What names the edge, the vertex or the added loop of each row, the same on any worker; None: it can't be told."""
+        if self._joined is not None and len(x) == self._joined.shape[1]:
+            return self._keys_with_loops(self._joined)
+        if len(x) == self._block.num_edges:
+            return self._edge_keys()
+        return self._row_keys() if len(x) == self._rows else None
+
+    def _keys_with_loops(self, joined: Tensor) -> Tensor | None:
+        """Of the block's edges, all or those that are no loops, and then a loop for each row."""
+        block, rows = self._block, self._rows
+        edges, loops = joined[:, : joined.shape[1] - rows], joined[:, -rows:]
+        own = torch.stack([block.src.long(), block.dst().long()])
+        every = torch.arange(rows, device=own.device).expand(2, rows)
+        if not torch.equal(loops, every):
+            return None
+        for kept in (torch.ones_like(own[0], dtype=torch.bool), own[0] != own[1]):
+            if torch.equal(edges, own[:, kept]):
+                of_loops = functional.edge_keys(self._row_keys(), every[0], torch.full_like(every[0], -1))
+                return torch.cat([self._edge_keys()[kept], of_loops])
+        return None
+
+    def _edge_keys(self) -> Tensor:
+        block = self._block
+        return functional.edge_keys(self._call.run.keys[self._call.depth + 1], block.dst(), block.places())
+
+    def _row_keys(self) -> Tensor:
+        keys = self._call.program.source_keys(self._call.depth)
+        return keys if len(keys) == self._rows else _with_another(keys)

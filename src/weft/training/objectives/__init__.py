@@ -10,6 +10,8 @@ from weft.training.objectives.vertices import (
     LossObjective,
     VertexExamples,
     VertexObjective,
+    Vertices,
+    ids_of,
     probabilities,
 )
 
@@ -22,6 +24,8 @@ __all__ = [
     "Targets",
     "VertexExamples",
     "VertexObjective",
+    "Vertices",
+    "ids_of",
     "objective_for",
     "objective_named",
     "probabilities",
@@ -46,4 +50,9 @@ def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     ready = objective.setup(graph, settings)
     if not isinstance(ready, Objective):
         raise ConfigError(f"{type(objective).__name__}.setup() gave a {type(ready).__name__}: let it return self")
+    if isinstance(ready, VertexObjective):
+        for split, seeds in ready.seeds.items():
+            ready.seeds[split] = ids_of(ready.graph, seeds, f"{type(ready).__name__}.seeds[{split!r}]")
+    if not ready.count("train"):
+        raise ConfigError(f"{type(ready).__name__} has nothing to train on: its setup() found no example for it")
     return ready

@@ -137,7 +137,9 @@ class LinkObjective(Objective):
                 scored.append(scores[:, :2].double().cpu().numpy())
         mrr, hits, whole = comm.sum(counted).tolist()
         links, others = _of_all(np.concatenate(scored), comm).T
-        figures = {"MRR": mrr / whole, f"Hits@{self._settings.task.hits}": hits / whole}
+        figures, task = {"MRR": mrr / whole}, self._settings.task
+        if task.hits <= task.eval_negatives:  # or every link would be one
+            figures[f"Hits@{task.hits}"] = hits / whole
         return figures | {"AUC": auc(links, others)}
 
     def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
@@ -196,9 +198,12 @@ def _of_all(scored: np.ndarray, comm: Communicator) -> np.ndarray:
 
 
 def ranks(scores: Tensor) -> Tensor:
-    """The place of each link among its negatives, from 1 on; [links, 1 + negatives], the link first. Ties count half."""
+    """The place of each link among its negatives, from 1 on; [links, 1 + negatives], the link first. Ties count half.
+
+    What is no number is above none.
+    """
     own, others = scores[:, :1], scores[:, 1:]
-    return 1 + (others > own).sum(1) + 0.5 * (others == own).sum(1, dtype=torch.float64)
+    return 1 + (~(others < own)).sum(1) - 0.5 * (others == own).sum(1, dtype=torch.float64)
 
 
 def auc(links: np.ndarray, others: np.ndarray) -> float:

@@ -8,6 +8,7 @@ Weft keeps an objective exact over any number of workers as long as its loss is 
 own, gradients are summed over workers, and the sum is divided by the number of terms of the whole batch.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import ClassVar, Self
@@ -102,6 +103,9 @@ class Objective(ABC):
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's examples, summed; there may be none. `rows` are what `targets.rows` gave."""
 
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+        """Refuse a loss that is no sum over examples, where several workers or micro-batches each have a part of them."""
+
     @abstractmethod
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs."""
@@ -113,3 +117,9 @@ class Objective(ABC):
     def better(self, figure: float, best: float) -> bool:
         """Is a model of this figure better than the best so far?"""
         return figure > best
+
+    def improves(self, figure: float, best: float | None) -> bool:
+        """The same where there may be none yet, and where a figure may be no number, which is worse than any."""
+        if best is None or math.isnan(figure) or math.isnan(best):
+            return best is None or (math.isnan(best) and not math.isnan(figure))
+        return self.better(figure, best)

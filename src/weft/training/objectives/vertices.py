@@ -1,6 +1,6 @@
 """Labels of vertices as what is learned: their loss, and how many are right."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, Self
 
 import numpy as np
@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from weft.errors import ModelError, TrainingError
+from weft.errors import ConfigError, ModelError, TrainingError, reason_of
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import alike
@@ -17,6 +17,7 @@ from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
 
+Vertices = np.ndarray | Tensor | Sequence[int]  # by id, or a mask of all
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # rows [n, width] and labels [n] to losses [n]
 
 
@@ -30,6 +31,12 @@ class VertexTargets(Targets):
 
     def rows(self, out: Tensor, comm: Communicator) -> Tensor:
         return out if self._at is None else out[self._at]
+
+    def of(self, some: slice) -> "VertexTargets":
+        """Some of them."""
+        found = VertexTargets(np.empty(0))
+        found.ids = self.ids[some]
+        return found
 
 
 class VertexExamples(Examples):
@@ -109,6 +116,25 @@ class VertexObjective(Objective):
             return F.binary_cross_entropy_with_logits(rows, labels.to(rows.dtype), reduction="none").mean(1).sum()
         return F.cross_entropy(rows, labels, reduction="sum")
 
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+        """Tried on two halves of the rows; not told of a loss that draws random numbers."""
+        if type(self).loss is VertexObjective.loss or not isinstance(targets, VertexTargets):
+            return
+        if len(targets.ids) < 2 or len(targets.ids) != len(rows):
+            return
+        half, drawn = len(rows) // 2, torch.get_rng_state()
+        with torch.no_grad():
+            first, rest = (
+                self.loss(model, rows.detach()[some], targets.of(some)) for some in (slice(half), slice(half, None))
+            )
+        if torch.equal(drawn, torch.get_rng_state()) and not alike(first + rest, loss.detach()):
+            raise TrainingError(
+                f"{type(self).__name__}.loss() gives {float(loss):.6g} for {len(rows)} vertices, and {float(first):.6g} and "
+                f"{float(rest):.6g} for the halves of them: let it be a sum over vertices (as with reduction='sum'), for "
+                f"workers (or micro-batches) that each have some add theirs up, and train divides by all; or train on one "
+                f"worker"
+            )
+
     def vertices(self, split: str) -> np.ndarray:
         return self.seeds[split]
 
@@ -134,7 +160,13 @@ class VertexObjective(Objective):
                     f"{type(self).__name__}.score() gave {score!r}: let it give two numbers, whose sums over all vertices "
                     f"are divided"
                 )
-            counted += torch.tensor([float(number) for number in score], dtype=torch.float64)
+            try:
+                counted += torch.tensor([float(number) for number in score], dtype=torch.float64)
+            except (ValueError, TypeError, RuntimeError) as error:
+                raise TrainingError(
+                    f"{type(self).__name__}.score() gave two {type(score[0]).__name__}s that are no numbers "
+                    f"({reason_of(error)}): let it give two numbers, whose sums over all vertices are divided"
+                ) from None
         above, below = comm.sum(counted).tolist()
         return {self.metric: above / (below or 1)}
 
@@ -187,6 +219,9 @@ class LossObjective(VertexObjective):
             self._check_alone(rows.detach(), labels, losses.detach())
         return losses.sum()
 
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+        """Each vertex's own is looked at, which tells more."""
+
     def _check_alone(self, rows: Tensor, labels: Tensor, losses: Tensor) -> None:
         """Refuse a loss that hangs on which other vertices are there. Tried once."""
         half = len(rows) // 2
@@ -197,6 +232,31 @@ class LossObjective(VertexObjective):
                     "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"
                 )
         self._parted = False
+
+
+def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
+    """Vertices by their ids, or by a mask, each once; `what` they are, for who gave something else."""
+    values = np.asarray(given)
+    if values.ndim != 1 or (len(values) and values.dtype.kind not in "biu"):
+        raise ConfigError(
+            f"{what} are of type {values.dtype} and shape {values.shape}: give ids, which are whole numbers, or a mask of "
+            f"bool"
+        )
+    if values.dtype == bool:
+        if len(values) != graph.num_vertices:
+            raise ConfigError(f"{what} are a mask of {len(values)} vertices, but there are {graph.num_vertices}")
+        values = np.flatnonzero(values)
+    if len(values) and not 0 <= values.min() <= values.max() < graph.num_vertices:
+        raise ConfigError(
+            f"{what} run from {values.min()} to {values.max()}, but there are {graph.num_vertices} vertices"
+        )
+    ids, there = values.astype(graph.indices.dtype), np.zeros(graph.num_vertices, dtype=bool)
+    there[ids] = True
+    if np.count_nonzero(there) < len(ids):
+        twice = int(np.flatnonzero(np.bincount(ids) > 1)[0])
+        mask = ", or make a mask of bool" if len(ids) == len(there) and ids.max() == 1 else ""
+        raise ConfigError(f"{what} have vertex {twice} more than once: give each once{mask}")
+    return ids
 
 
 def _as_targets(labels: np.ndarray) -> Tensor:

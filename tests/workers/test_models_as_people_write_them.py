@@ -1,0 +1,342 @@
+"""Models as people write them: what one worker trains, several train too; or it is refused in words."""
+
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, MessagePassing, SAGEConv, SuperGATConv
+from torch_geometric.utils import add_self_loops
+
+import weft
+from weft.errors import ConfigError, ModelError, TrainingError
+from weft.graph import Graph
+from weft.keys import seeded
+from weft.nn.conv import blackbox
+from weft.partition import write_partitioned
+from weft.plan import Plan, Settings
+from weft.training import Notice, Trainer
+
+WIDTH, CLASSES = 6, 4
+open_graph = cache(Graph.open)
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory):
+    """A graph with some loops, and weights of its edges, for one worker, two and three."""
+    folder, random_ = tmp_path_factory.mktemp("graphs"), np.random.default_rng(0)
+    ends = random_.integers(0, 300, (2, 1500))
+    ends[1, :40] = ends[0, :40]
+    graph = Graph.from_arrays(
+        ends,
+        num_vertices=300,
+        features=random_.standard_normal((300, WIDTH), dtype=np.float32),
+        labels=random_.integers(0, CLASSES, 300),
+        split=np.repeat([0, 1, 2], [200, 50, 50]).astype(np.uint8),
+        edge_weight=random_.random(1500).astype(np.float32) + 0.5,
+    )
+    graph.save(folder / "1")
+    for parts in (2, 3):
+        write_partitioned(graph, np.arange(300) * parts // 300, parts, folder / str(parts))
+    return folder
+
+
+class Two(nn.Module):
+    """Two convolutions; weights of edges go to those that take them."""
+
+    def __init__(self, make, weighted=False):
+        super().__init__()
+        self.first, self.second, self.weighted = make(WIDTH, 8), make(8, CLASSES), weighted
+
+    def between(self, x):
+        return x.relu()
+
+    def forward(self, x, edge_index, edge_weight=None):
+        given = (edge_weight,) if self.weighted else ()
+        return self.second(self.between(self.first(x, edge_index, *given)), edge_index, *given)
+
+
+def losses(world, folder, make, epochs=2, plan=None, seeds=36, **options):
+    """The mean loss of each epoch."""
+    if "full_graph" not in options:
+        options = {"fanouts": (3, 2), "batch_size": seeds // world.size} | options
+    told = Settings.of(seed=5, dtype="float64", threads=1, epochs=epochs, **options)
+    with seeded(3):
+        model = make().double()
+    chosen = None if plan is None or world.size == 1 else plan
+    trainer = Trainer(open_graph(folder / str(world.size)), model, told, world=world, plan=chosen)
+    found = [trainer.train_epoch(epoch)[1] for epoch in range(epochs)]
+    trainer.close()
+    return found
+
+
+def agree(ranks, folder, make, **options):
+    """Is it the same model on one worker, on two and on three?"""
+    alone, *others = (ranks(size, lambda world: losses(world, folder, make, **options))[0] for size in (1, 2, 3))
+    for found in others:
+        assert found == pytest.approx(alone, abs=1e-10)
+
+
+class OwnRows(MessagePassing):
+    """Drops of its rows before it sends them, and after."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=F.dropout(self.linear(x), 0.3, self.training))
+
+    def message(self, x_j):
+        return x_j
+
+    def update(self, out):
+        return F.dropout(out, 0.2, self.training)
+
+
+@pytest.mark.parametrize("options", [{}, {"micro_batches": 2}, {"replace": True}])
+def test_dropout_of_rows_in_a_black_box_is_by_vertex_though_there_be_as_many_edges(ranks, graphs, monkeypatch, options):
+    as_many, real = [], blackbox._with_another
+    monkeypatch.setattr(blackbox, "_with_another", lambda rows: as_many.append(len(rows)) or real(rows))
+    agree(ranks, graphs, lambda: Two(OwnRows), epochs=3, seeds=6, plan=Plan(("local", "local")), **options)
+    assert as_many, "no block had as many rows as edges: there is nothing to tell apart"
+
+
+class AddsLoops(MessagePassing):
+    """Attention as people write it, with loops beside those that are there."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="add")
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        edge_index, _ = add_self_loops(edge_index, num_nodes=x.size(0))
+        return self.propagate(edge_index, x=self.linear(x))
+
+    def message(self, x_j):
+        return F.dropout(torch.tanh(x_j), 0.4, self.training) / 3
+
+
+LOOPS = {
+    "gat": (lambda *widths: GATConv(*widths, edge_dim=1, dropout=0.3), True),
+    "gatv2": (lambda *widths: GATv2Conv(*widths, edge_dim=1, dropout=0.3), True),
+    "supergat": (lambda *widths: SuperGATConv(*widths, dropout=0.3), False),
+    "own": (AddsLoops, False),
+}
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["batches", "the full graph"])
+@pytest.mark.parametrize("name", LOOPS)
+def test_dropout_of_edges_with_loops_is_by_edge(ranks, graphs, name, full):
+    make, weighted = LOOPS[name]
+    plan = Plan(("pull", "pull"), seeds="home", **({"scope": "graph"} if full else {}))
+    options = {"full_graph": True} if full else {}
+    agree(ranks, graphs, lambda: Two(make, weighted), plan=plan, **options)
+
+
+class InTraining(Two):
+    def __init__(self, what):
+        super().__init__(SAGEConv)
+        self.what = what
+        self.register_buffer("mean", torch.zeros(8))
+
+    def between(self, x):
+        if not self.training:
+            return x
+        if self.what == "mean":
+            return x - x.mean(0)
+        if self.what == "mixup":
+            return 0.8 * x + 0.2 * x.flip(0)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(0.1 * x.mean(0))
+        return x - self.mean
+
+
+@pytest.mark.parametrize("what", ["mean", "mixup", "buffer"])
+def test_rows_that_are_mixed_in_training_alone_are_refused(graphs, what):
+    graph, model = open_graph(graphs / "1"), InTraining(what)
+    with pytest.raises(ModelError, match="mixes the rows of different vertices in training"):
+        weft.train(graph, model, fanouts=(3, 2), epochs=1)
+    assert model.training
+    assert not model.mean.any()
+
+
+class Normed(Two):
+    def __init__(self, make):
+        super().__init__(make)
+        self.norm, self.steps = nn.BatchNorm1d(8), 0
+
+    def between(self, x):
+        return self.norm(x).relu()
+
+
+def test_batch_normalisation_is_no_mixing_and_is_not_touched_by_the_trial(graphs):
+    model = Normed(GCNConv)
+    weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+    assert int(model.norm.num_batches_tracked) == 0
+
+
+class Draws(Two):
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.how, self.generator = how, torch.Generator().manual_seed(0)
+
+    def between(self, x):
+        if not self.training:
+            return x
+        by = {
+            "Python's": lambda: x.relu() if random.random() > 0.5 else x.tanh(),
+            "numpy's": lambda: x * float(np.random.rand()),
+            "rows, by numpy": lambda: x + torch.from_numpy(np.random.standard_normal(x.shape)).to(x),
+            "rows, by Python": lambda: x * torch.tensor([random.random() for _ in range(len(x))]).to(x)[:, None],
+            "rows, by a generator": lambda: x + torch.rand(len(x), 8, generator=self.generator).to(x),
+        }
+        return by[self.how]()
+
+
+@pytest.mark.parametrize("how", ["Python's", "numpy's"])
+def test_numbers_for_a_whole_layer_hang_on_the_batch_alone(ranks, graphs, how):
+    """So they are the same on all workers, each of which has generators of its own where it is a process."""
+    found = []
+    for seed in (1, 2):
+        random.seed(seed)
+        np.random.seed(seed)
+        found.append(ranks(1, losses, graphs, lambda: Draws(how)))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("how", ["rows, by numpy", "rows, by Python", "rows, by a generator"])
+def test_numbers_for_rows_are_refused_on_several_workers(ranks, graphs, how):
+    def work(world):
+        return losses(world, graphs, lambda: Draws(how), plan=Plan(("pull", "pull"), seeds="home"))
+
+    with pytest.raises(ModelError, match="draws random numbers"):
+        ranks(2, work)
+    ranks(1, work)
+
+
+class CountsBefore(Two):
+    def forward(self, x, edge_index):
+        count = x.size(0)
+        return self.second(self.first(x, edge_index).view(count, 2, 4).flatten(1), edge_index)
+
+
+def test_a_number_of_rows_from_before_a_convolution_is_refused(graphs):
+    with pytest.raises(ModelError, match=r"each convolution leaves fewer: h.size\(0\) behind it"):
+        weft.train(open_graph(graphs / "1"), CountsBefore(SAGEConv), fanouts=(3, 2), epochs=1)
+    alone = weft.train(open_graph(graphs / "1"), CountsBefore(SAGEConv), full_graph=True, epochs=1)
+    assert alone.history
+
+
+class NeedsWeights(MessagePassing):
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.propagate(edge_index, x=self.linear(x), edge_weight=edge_weight)
+
+    def message(self, x_j, edge_weight):
+        return edge_weight.view(-1, 1) * x_j
+
+
+def test_a_convolution_that_can_not_do_without_weights(ranks, graphs):
+    agree(ranks, graphs, lambda: Two(NeedsWeights, True), plan=Plan(("pull", "pull"), seeds="home"))
+
+
+class ByNumber(MessagePassing):
+    def __init__(self, width, out):
+        super().__init__(aggr="add")
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index):
+        up = edge_index[:, edge_index[0] < edge_index[1]]
+        return self.propagate(up, x=self.linear(x))
+
+
+def test_a_convolution_that_looks_at_the_numbers_of_vertices_is_refused(graphs):
+    with pytest.raises(ModelError, match="at the numbers of vertices"):
+        weft.train(open_graph(graphs / "1"), Two(ByNumber), fanouts=(3, 2), epochs=1)
+
+
+class InSteps(Two):
+    def forward(self, x, edge_index):
+        return self.second(self.first(x.view(-1, 2, 3), edge_index).flatten(1), edge_index)
+
+
+def test_rows_of_several_axes_are_refused(graphs):
+    model = InSteps(lambda width, out: SAGEConv(3, 4, node_dim=0) if width == WIDTH else SAGEConv(width, out))
+    with pytest.raises(ModelError, match=r"gets rows of shape \[vertices, 2, 3\]: .* flatten them before it"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+
+
+class Plain(MessagePassing):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+
+def test_a_model_without_parameters_has_nothing_to_train(graphs):
+    with pytest.raises(TrainingError, match="the model has no parameters"):
+        weft.train(open_graph(graphs / "1"), Two(lambda *_: Plain()), fanouts=(3, 2), epochs=1)
+
+
+def test_a_plan_of_another_depth_is_refused(graphs):
+    told = Settings.of(full_graph=True, threads=1)
+    with pytest.raises(ConfigError, match="has 3 placements for 2 convolutions: give one for each"):
+        Trainer(open_graph(graphs / "1"), Two(SAGEConv), told, plan=Plan(("pull",) * 3, seeds="home", scope="graph"))
+
+
+class Normalised(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.second = GCNConv(WIDTH, 8), nn.BatchNorm1d(8), GCNConv(8, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.second(self.norm(self.first(x, edge_index)).relu(), edge_index)
+
+
+def normalised(world, folder, plan, epochs, checkpoints=None, **options):
+    told = Settings.of(fanouts=(-1, -1), batch_size=12, dtype="float64", threads=1, seed=5, epochs=epochs, **options)
+    if checkpoints is not None:
+        told = told.changed(checkpoint=str(checkpoints), resume=True)
+    with seeded(3):
+        model = Normalised().double()
+    trainer = Trainer(open_graph(folder / str(world.size)), model, told, world=world, plan=plan)
+    result = trainer.fit()
+    return [one["validation"] for one in result.history], dict(model.state_dict())
+
+
+@pytest.mark.parametrize("layers", ["local,local", "cover,cover"])
+def test_a_run_with_batch_normalisation_goes_on_as_if_it_had_not_stopped(ranks, graphs, tmp_path, layers):
+    plan = Plan(tuple(layers.split(",")), seeds="home" if "cover" in layers else "spread")
+    whole = ranks(3, normalised, graphs, plan, 4)
+    ranks(3, normalised, graphs, plan, 2, tmp_path / "kept")
+    resumed = ranks(3, normalised, graphs, plan, 4, tmp_path / "kept")
+    for (figures, state), (figures_again, again) in zip(whole, resumed, strict=True):
+        assert figures == figures_again
+        assert all(torch.equal(state[name], again[name]) for name in state)
+
+
+def test_time_steps_are_not_merged_by_the_clock_where_it_would_say_what_model_comes_out(ranks, graphs):
+    def work(world, **options):
+        told = []
+        with seeded(3):
+            model = Normalised()
+        settings = Settings.of(fanouts=(2, 2), batch_size=12, plan="migrate", threads=1, epochs=5, **options)
+        Trainer(open_graph(graphs / "3"), model, settings, told.append, world).fit()
+        return [event.text for event in told if isinstance(event, Notice)]
+
+    assert any("no time steps are merged: batch normalisation" in text for text in ranks(3, work)[0])
+    assert not any("time steps are merged" in text for text in ranks(3, lambda world: work(world, merge="random"))[0])
+
+
+def test_what_is_measured_is_the_model_that_is_saved(ranks, graphs):
+    plan = Plan(("local", "local"))
+    sampled, exact = (
+        ranks(3, lambda world, how=how: normalised(world, graphs, plan, 2, evaluation=how)[0])[0]
+        for how in ("sampled", "exact")
+    )
+    assert sampled == exact
