@@ -849,7 +849,7 @@ def test_a_model_that_gives_no_numbers_is_not_measured(graph, how):
 
     with seeded(1):
         model = Broken(graph.num_features, 4, 1, graph.num_classes)
-    with pytest.raises(TrainingError, match="vertices of the validation split hold nan, .* lower lr, set clip_norm"):
+    with pytest.raises(TrainingError, match=r"vertices of the validation split hold nan, .* lower lr, set clip_norm"):
         weft.train(graph, model, fanouts=[3], epochs=1, evaluation=how)
 
 
