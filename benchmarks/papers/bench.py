@@ -54,7 +54,7 @@ WHOLE = Size("whole", 240_000, 5_000_000)
 QUICK = Size("quick", 30_000, 625_000)
 SIZES = (WHOLE, QUICK)
 SPREAD = "epochs differ by, %"  # those that should take as long
-_EPOCHS = 6  # of a run: the first one warms up
+_EPOCHS, _FEW = 6, 3  # of a run, and in quick size: the first one warms up
 _LESS = 8  # times fewer batches, seeds or roots in quick size: as much as its graphs are smaller
 
 
@@ -175,13 +175,16 @@ class Bench:
         link: str = "1gbit",
         batches: int | None = None,
         unequal: Unequal | None = None,
+        settle: bool = False,
     ) -> list[list[dict[str, Any]]]:
         """Every measured epoch of each run, one after another on hosts like these; `runs`: each one's graph and options.
 
-        With `batches`, epochs are so many batches at most. Runs that are evaluated are as long as their options say.
+        With `batches`, epochs are so many batches at most. Runs that are evaluated are as long as their options say. In
+        quick size there are fewer epochs, unless runs `settle` by them.
         """
+        count = _FEW if self._quick and not settle else _EPOCHS
         own = [{"graph": str(run["graph"]), "options": run["options"]} for run in runs]
-        job = {"epochs": _EPOCHS, "batches": batches, "options": {}, "runs": own, **settings}
+        job = {"epochs": count, "batches": batches, "options": {}, "runs": own, **settings}
         sandbox = Sandbox(hosts, link=link)
         if unequal is not None:
             sandbox = Sandbox(hosts, link=link, links=unequal.links(link), shares=unequal.processors())

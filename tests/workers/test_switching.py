@@ -9,8 +9,8 @@ from weft.partition import allocate, write_partitioned
 from weft.plan import Plan
 
 ROUND = len(PLANS)  # switches, until each plan was had once
-GIVEN = [(3, "sockets", 3 * ROUND), (2, "gloo", 3 * ROUND)]
-GIVEN += [pytest.param((*given[:2], 5 * ROUND), marks=pytest.mark.slow) for given in GIVEN]
+GIVEN = [(3, "sockets", 3 * ROUND)]
+GIVEN += [pytest.param((*given, 5 * ROUND), marks=pytest.mark.slow) for given in [(3, "sockets"), (2, "gloo")]]
 
 
 @pytest.fixture(scope="module", params=GIVEN, ids=lambda given: " ".join(map(str, given)))

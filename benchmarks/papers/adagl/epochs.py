@@ -89,7 +89,7 @@ def _of_simulator(measured: Measured) -> Finding:
     sizes = np.abs([*errors.values()])
     worst = max(errors, key=lambda case: abs(errors[case]))
     return Finding(
-        "the simulator's error is 0.6%",
+        "the simulator tells what epochs take: its error is 0.6%",
         f"fitted to the other allocations of a graph: {sizes.mean():.1%} in the mean, {sizes.max():.1%} at most ({worst})",
         float(sizes.mean()) < 0.05,
         "batches wait for processors as well, which four workers share here, and two figures are fitted to three epochs",
@@ -192,7 +192,7 @@ SHEETS = (
         _about(
             "GraphSAGE with a hidden dimension of 128",
             TASK.fanouts,
-            f"with links of {LINK} and one of a fifth, of which two have twice the others' processors,",
+            f"with links of {LINK} and one of a fifth, of which two have twice the others' processors",
         )
         + " METIS and random are not told of the servers.",
         _unequal,

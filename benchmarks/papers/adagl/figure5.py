@@ -18,18 +18,18 @@ from papers.adagl.task import (
     waiting,
 )
 from papers.bench import Bench
-from papers.sheet import Figures, Finding, Measured, Sheet, grid
+from papers.sheet import Figures, Finding, Measured, Sheet, grid, values
 from weft.partition import Traces, allocate
 
 METHODS = ("random", "metis", "blocks", "adagl", "evolution", "traffic")  # blocks: BGL's heuristic
 
 
 def _equal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(waiting, bench, "{}, {}", GRAPHS, METHODS)
+    return grid(waiting, bench, "{}, {}", bench.first(GRAPHS), METHODS)
 
 
 def _finding(measured: Measured, claim: str, method: str, than: str, why: str = "", by: str = WAITING) -> Finding:
-    both = {graph: (measured[f"{graph}, {method}"][by], measured[f"{graph}, {than}"][by]) for graph in GRAPHS}
+    both = {graph: (measured[f"{graph}, {method}"][by], measured[f"{graph}, {than}"][by]) for graph in values(measured)}
     more = {graph: ours / theirs - 1 for graph, (ours, theirs) in both.items()}
     told = ", ".join(f"{graph} {part:+.0%}" for graph, part in more.items())
     return Finding(claim, f"{method}'s {by.split(',')[0]} in place of {than}'s: {told}", max(more.values()) < 0, why)
@@ -60,7 +60,7 @@ def _compare_equal(measured: Measured) -> Iterator[Finding]:
 
 
 def _unequal(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
-    return grid(_on_unequal, bench, "{}, {}", GRAPHS, (*UNTOLD, "adagl", "evolution", "traffic"))
+    return grid(_on_unequal, bench, "{}, {}", bench.first(GRAPHS), (*UNTOLD, "adagl", "evolution", "traffic"))
 
 
 def _on_unequal(bench: Bench, graph: str, method: str) -> Figures:

@@ -33,7 +33,7 @@ def waiting(
     opened = bench.graph(graph)
     traces = Traces(opened, UNSEEN, batches=8)
     found = []
-    for seed in range(3):  # in quick size, too: one alone tells little
+    for seed in range(bench.fewer(3)):
         owners = allocate(opened, PARTS, method, options=options, task=TASK, seed=seed, **goal)
         found.append(_figures(traces.rows(owners, PARTS), measure(opened, owners, PARTS)))
     return {name: float(np.mean([one[name] for one in found])) for name in found[0]}

@@ -28,7 +28,7 @@ def _measured(bench: Bench, model: str, steps: Sequence[str]) -> list[Figures]:
     settings = {"model": model, "hidden": 16, "batch_size": 256, "fanouts": fanouts_of(model)}
     graph = bench.parts(bench.first(GRAPHS[::-1])[-1], SERVERS)  # the generated one has a quick size
     runs = [{"graph": graph, "options": LADDER[step]} for step in steps]
-    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK, batches=BATCHES)
+    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK, batches=BATCHES, settle=True)
     settled = [epochs[len(epochs) // 2 :] for epochs in every]  # by when merging has settled
     return [
         {name: min(one.get(key, 0.0) for one in last) for name, key in KEYS.items()} | spread(last) for last in settled

@@ -39,7 +39,7 @@ def _clocked(
     bench: Bench, graph: str, settings: Mapping[str, Any], plans: Sequence[Mapping[str, Any]]
 ) -> list[Figures]:
     runs = [{"graph": bench.parts(graph, SERVERS), "options": plan} for plan in plans]
-    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK, batches=BATCHES)
+    every = bench.epochs(settings, runs, hosts=SERVERS, link=LINK, batches=BATCHES, settle=True)
     return [medians(epochs, KEYS) | spread(epochs[1:]) for epochs in every]
 
 

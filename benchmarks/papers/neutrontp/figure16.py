@@ -27,7 +27,7 @@ def _cases(bench: Bench) -> Mapping[str, Callable[[], Figures]]:
     typed = {
         f"{graph}, {TYPED[graph]}": partial(_trained, bench, graph, TYPED[graph]) for graph in graphs if graph in TYPED
     }
-    return {**grid(_trained, bench, "{}, {}", graphs, bench.ends(MODELS)), **typed}
+    return {**grid(_trained, bench, "{}, {}", graphs, bench.first(MODELS)), **typed}
 
 
 def _trained(bench: Bench, graph: str, model: str) -> Figures:
@@ -35,7 +35,7 @@ def _trained(bench: Bench, graph: str, model: str) -> Figures:
     opened, found = bench.graph(graph), {}
     for name, plan in PLANS.items():
         tests = []
-        for seed in range(SEEDS[graph]):
+        for seed in range(bench.fewer(SEEDS[graph])):
             how = {"layers": LAYERS, "full_graph": True, "threads": 2, **HOW[graph], **TUNED.get(model, {})}
             told = Settings.of(model=model, plan=plan, seed=seed, **how)
             tests.append(Trainer(opened, make_model(told, opened), told).fit().test)

@@ -72,7 +72,8 @@ def answered(
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-            run = Pass(sizes, [types[:size] for size in sizes], ())
+            of_size = {size: types[:size] for size in {*sizes}}
+            run = Pass(sizes, [of_size[size] for size in sizes], ())
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(

@@ -87,7 +87,7 @@ def _in_training(model: nn.Module, width: int | None, rows: int, fewer: int) -> 
         finally:
             with torch.no_grad():
                 for name, buffer in model.named_buffers():
-                    buffer.copy_(before[name])
+                    buffer.copy_(before.get(name, buffer))
             set_modes(modes)
 
 
@@ -127,14 +127,16 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
     def drawn(like: Tensor, *shape: int) -> Tensor:
         return torch.from_numpy(generator(0).standard_normal(shape)).to(like)
 
+    def inputs(like: Tensor, wide: int) -> Tensor:
+        smaller = torch.arange(_SOME, 0, -1)[:, None].to(like)
+        return (drawn(like, _SOME, wide) * smaller)[-count:]
+
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         return x[: sizes[depth + 1]] @ drawn(x, x.shape[-1], output_width(conv, x, given))
 
     check_can_run(model)
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
-        smaller = torch.arange(_SOME, 0, -1)[:, None]
-        inputs = lambda like, wide: (drawn(like, _SOME, wide) * smaller.to(like))[-count:]  # noqa: E731
         answered(model, width, inputs, product, sizes, training)
     finally:
         for hook in hooks:
