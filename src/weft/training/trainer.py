@@ -196,7 +196,7 @@ class Trainer:
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
                         f"requires_grad set, or gradients are off (torch.no_grad, torch.inference_mode)"
                     )
-                if self._shared:  # each has a part of the sum: looked at once
+                if self._shared and len(part.targets.ids) > 1:  # each has a part of the sum: looked at once
                     self._shared = False
                     self.objective.check_sum(self.model, out, part.targets, loss)
                 (loss / batch.terms).backward()

@@ -33,6 +33,9 @@ __all__ = [
 ]
 
 
+_FINDING = VertexObjective.setup, ChosenVertices.setup  # whose seeds are ids as they are to be
+
+
 def objective_named(settings: Settings) -> Objective:
     """What the settings' task is, not yet set up for a graph."""
     return OBJECTIVES.get(settings.task.name)()
@@ -50,7 +53,7 @@ def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     ready = objective.setup(graph, settings)
     if not isinstance(ready, Objective):
         raise ConfigError(f"{type(objective).__name__}.setup() gave a {type(ready).__name__}: let it return self")
-    if isinstance(ready, VertexObjective):
+    if isinstance(ready, VertexObjective) and type(ready).setup not in _FINDING:
         for split, seeds in ready.seeds.items():
             ready.seeds[split] = ids_of(ready.graph, seeds, f"{type(ready).__name__}.seeds[{split!r}]")
     if not ready.count("train"):

@@ -12,7 +12,6 @@ from weft.errors import ConfigError, ModelError, TrainingError, reason_of
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import alike
-from weft.place import place_here
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
@@ -120,7 +119,7 @@ class VertexObjective(Objective):
         """Tried on two halves of the rows; not told of a loss that draws random numbers."""
         if type(self).loss is VertexObjective.loss or not isinstance(targets, VertexTargets):
             return
-        if len(targets.ids) < 2 or len(targets.ids) != len(rows):
+        if len(targets.ids) != len(rows):
             return
         half, drawn = len(rows) // 2, torch.get_rng_state()
         with torch.no_grad():
@@ -191,16 +190,12 @@ class LossObjective(VertexObjective):
     def __init__(self, loss: LossFunction) -> None:
         """`loss`: of rows and labels; a number for each vertex."""
         self._loss = loss
-        self._parted = False  # do workers, or micro-batches, share a batch? Then each row's loss must be its own.
-
-    def setup(self, graph: Graph, settings: Settings) -> Self:
-        super().setup(graph, settings)
-        together = settings.parallel.workers > 1 or place_here() is not None
-        self._parted = together or settings.parallel.micro_batches > 1
-        return self
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The losses of this worker's seeds, summed."""
+        return self._losses(rows, targets).sum()
+
+    def _losses(self, rows: Tensor, targets: Targets) -> Tensor:
         labels = self.labels_at(targets.ids)
         labels = labels if labels.dim() == 1 else labels.to(rows.dtype)
         if rows.dim() != 2 and (self.count("validation") or self.count("test")):
@@ -215,23 +210,19 @@ class LossObjective(VertexObjective):
                 f"the loss function gave a {got} for {len(rows)} vertices: it must give a number for each, so that workers "
                 f"can add them up (torch's losses do, with reduction='none')"
             )
-        if self._parted and len(rows) > 1:
-            self._check_alone(rows.detach(), labels, losses.detach())
-        return losses.sum()
+        return losses
 
     def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
-        """Each vertex's own is looked at, which tells more."""
-
-    def _check_alone(self, rows: Tensor, labels: Tensor, losses: Tensor) -> None:
-        """Refuse a loss that hangs on which other vertices are there. Tried once."""
-        half = len(rows) // 2
+        """Refuse a loss that hangs on which other vertices are there: each vertex's own is looked at."""
+        assert isinstance(targets, VertexTargets)
+        half = slice(len(rows) // 2)
         with torch.no_grad():
-            if not alike(self._loss(rows[:half], labels[:half]), losses[:half]):
-                raise TrainingError(
-                    "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
-                    "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"
-                )
-        self._parted = False
+            whole, some = (self._losses(rows.detach()[part], targets.of(part)) for part in (slice(None), half))
+        if not alike(some, whole[half]):
+            raise TrainingError(
+                "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
+                "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"
+            )
 
 
 def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
