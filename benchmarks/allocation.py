@@ -14,7 +14,6 @@ Real graphs are read from `--shared`.
 import argparse
 import json
 import os
-import re
 import signal
 import statistics
 import sys
@@ -23,6 +22,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from papers.adagl.task import SERVERS
 
 from weft.graph import Graph, communities, rmat
 from weft.lab import Sandbox
@@ -40,14 +40,13 @@ METHODS = ("random", "metis", f"metis{TRAINING}", "kaminpar", "adagl", "evolutio
 ROWS = ("fetch", "exchange")  # stages that wait for rows
 CLOCKS = {"communication": "waiting for rows", "with sums": "waiting for rows and gradients", "seconds": "epoch"}
 UNTOLD = ("random", "metis", f"metis{TRAINING}", "kaminpar")  # of hosts that are not equal
-TOLD = {"shares": (2, 2, 1, 1), "bandwidths": (1, 1, 1, 0.2), "balance": BalanceWeights(imbalance=0.1)}
+TOLD = SERVERS.told
 # What such hosts are given to do, so that processors and links both count, and shares of processors bind: faster links, so
-# many seeds a worker, a width between layers, and so much of this machine's processors together.
+# many seeds a worker, and a width between layers.
 UNEQUAL = {
     "links": {"debian": "50mbit", "facebook-johns": "20mbit", "communities": "50mbit", "rmat": "200mbit"},
     "seeds": {"debian": 2048, "facebook-johns": 512, "communities": 1024, "rmat": 4096},
     "hidden": 256,
-    "busy": 0.5,
 }
 COLUMNS = {"CPU s": 8, "cut": 8, "leap s": 9, "waiting": 9, "MB": 8, "best mix": 10, "s": 8, " waiting": 9, " MB": 8}
 
@@ -167,11 +166,7 @@ def sandbox_of(parts, link, args):
     """Hosts that are equal, or four with processors 2:2:1:1 and the last one's link at a fifth."""
     if not args.unequal:
         return Sandbox(hosts=parts, link=link)
-    whole = UNEQUAL["busy"] * os.cpu_count() / sum(TOLD["shares"])
-    shares = {f"h{number}": share * whole for number, share in enumerate(TOLD["shares"], 1)}
-    rate, unit = re.fullmatch(r"([0-9.]+)([a-z]+)", link).groups()
-    slow = f"{float(rate) * TOLD['bandwidths'][-1]:g}{unit}"
-    return Sandbox(hosts=len(shares), link=link, links={f"h{parts}": slow}, shares=shares)
+    return Sandbox(hosts=len(SERVERS.shares), link=link, links=SERVERS.links(link), shares=SERVERS.processors())
 
 
 def simulated(graph, name, parts, method, owners, unequal):

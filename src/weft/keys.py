@@ -75,10 +75,9 @@ def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
         return random.getstate(), name, np.asarray(words).tobytes(), *rest
 
     with _TORCH:
-        of_numpy, of_python, whole = np.random.get_state(), random.getstate(), key(*parts)
+        of_numpy, of_python = np.random.get_state(), random.getstate()
         try:
-            np.random.seed(whole & 0xFFFFFFFF)
-            random.seed(whole)
+            _seed_numpy_and_python(key(*parts))
             yield state
         finally:
             np.random.set_state(of_numpy)
@@ -94,8 +93,12 @@ def seed_everything(*parts: int) -> None:
         torch.default_generator.manual_seed(whole)
         if torch.cuda.is_initialized():
             torch.cuda.manual_seed_all(whole)
-        np.random.seed(whole & 0xFFFFFFFF)
-        random.seed(whole)
+        _seed_numpy_and_python(whole)
+
+
+def _seed_numpy_and_python(whole: int) -> None:
+    np.random.seed(whole & 0xFFFFFFFF)
+    random.seed(whole)
 
 
 def hashes(ids: np.ndarray, *parts: int) -> np.ndarray:

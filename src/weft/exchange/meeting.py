@@ -112,17 +112,17 @@ def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> Non
 
 def have_files(size: int) -> None:
     """See that this process may open as many files as connections to so many workers take, raising its limit if it may."""
-    least, ample = _FILES + _FILES_A_WORKER * size, 4 * (_FILES + _FILES_A_WORKER * size)  # with loaders and lanes
+    least = _FILES + _FILES_A_WORKER * size
+    ample = 4 * least  # with loaders and lanes
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= ample:
-        return
-    if hard != resource.RLIM_INFINITY and hard < least:
+    most = ample if hard == resource.RLIM_INFINITY else min(hard, ample)
+    if most < least:
         raise ClusterError(
-            f"this process may open {hard} files, and connections to {size - 1} other worker{'s' if size > 2 else ''} take "
+            f"this process may open {most} files, and connections to {size - 1} other worker{'s' if size > 2 else ''} take "
             f"about {least}: raise the limit (ulimit -n)"
         )
-    most = ample if hard == resource.RLIM_INFINITY else min(hard, ample)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _read(said: bytes) -> dict[str, str]:

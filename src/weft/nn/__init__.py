@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
-    from weft.nn.depths import check_can_run, evaluating, walk
+    from weft.nn.depths import check_can_run, in_mode, walk
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.row_by_row import check_rows
-    from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike
+    from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike, running_averages
     from weft.nn.sums import merged
 else:
     __getattr__ = lazy_face(__name__)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -68,7 +68,7 @@ def answered(
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
     try:
-        with torch.no_grad(), nullcontext() if training else evaluating(model):
+        with torch.no_grad(), in_mode(model, training):
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
@@ -92,25 +92,15 @@ def answered(
 
 
 @contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """The model in eval mode; then each of its modules is as it was."""
-    modes = modes_of(model)
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training mode or in eval mode; then each of its modules is as it was."""
+    modes = {module: module.training for module in model.modules()}
     try:
-        model.eval()
+        model.train(training)
         yield
     finally:
-        set_modes(modes)
-
-
-def modes_of(model: nn.Module) -> dict[nn.Module, bool]:
-    """Which of its modules train."""
-    return {module: module.training for module in model.modules()}
-
-
-def set_modes(modes: dict[nn.Module, bool]) -> None:
-    """Have modules train, or not, as they did."""
-    for module, training in modes.items():
-        module.training = training
+        for module, before in modes.items():
+            module.training = before
 
 
 def check_can_run(model: nn.Module) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
@@ -18,8 +17,8 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
-from weft.nn.depths import DEEPEST, answered, check_can_run, modes_of, output_width, set_modes
-from weft.nn.rows import Rows, alike
+from weft.nn.depths import DEEPEST, answered, check_can_run, output_width
+from weft.nn.rows import Rows, alike, running_averages
 
 _SOME, _PART = 12, 8  # rows on which a model is tried
 
@@ -41,6 +40,7 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     Tried with products by random matrices in place of convolutions, of which the first ones leave `fewer` rows, one each;
     in eval mode, and as in training. `several`: are there several workers?
     """
+    check_can_run(model)
     _compare(_outputs(model, width, _SOME, fewer), _outputs(model, width, _PART, fewer))
     whole, part = (_in_training(model, width, rows, fewer) for rows in (_SOME, _PART))
     if whole is None or part is None:
@@ -71,12 +71,9 @@ def _in_training(model: nn.Module, width: int | None, rows: int, fewer: int) -> 
 
     The model's buffers stay as they are, and so do the generators of numpy and Python.
     """
-    before, modes = {name: buffer.clone() for name, buffer in model.named_buffers()}, modes_of(model)
-    norms = {module: name for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
-    of_norms = {f"{at}.{name}" for module, at in norms.items() for name, _ in module.named_buffers(recurse=False)}
+    before, of_norms = {name: buffer.clone() for name, buffer in model.named_buffers()}, running_averages(model)
     with drawing_alone(0) as state, _Draws() as draws:
         try:
-            model.train()
             with _NoBatchNorm():
                 noted = _outputs(model, width, rows, fewer, training=True)
             others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
@@ -88,7 +85,6 @@ def _in_training(model: nn.Module, width: int | None, rows: int, fewer: int) -> 
             with torch.no_grad():
                 for name, buffer in model.named_buffers():
                     buffer.copy_(before.get(name, buffer))
-            set_modes(modes)
 
 
 class _Draws(TorchDispatchMode):
@@ -134,7 +130,6 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         return x[: sizes[depth + 1]] @ drawn(x, x.shape[-1], output_width(conv, x, given))
 
-    check_can_run(model)
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
         answered(model, width, inputs, product, sizes, training)

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
@@ -279,6 +280,12 @@ def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = 
     key, size = run.next_dropout(), run.sizes[depth]
     mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[depth], key, x.dtype).view(x.shape)
     return x.mul_(mask) if inplace else x * mask
+
+
+def running_averages(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers of a model's batch normalisations, by name."""
+    norms = [(at, module) for at, module in model.named_modules() if isinstance(module, _BatchNorm)]
+    return {f"{at}.{name}": buffer for at, module in norms for name, buffer in module.named_buffers(recurse=False)}
 
 
 def by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:

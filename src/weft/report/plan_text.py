@@ -96,7 +96,7 @@ def answer_as_dict(answer: Answer) -> Json:
         "best": _prediction(answer.best),
         "predictions": [_prediction(prediction) for prediction in answer.predictions],
     }
-    return _plain(data)
+    return plain(data)
 
 
 def _prediction(prediction: Prediction) -> dict[str, object]:
@@ -104,12 +104,12 @@ def _prediction(prediction: Prediction) -> dict[str, object]:
     return asdict(prediction) | {"plan": prediction.plan.as_dict(), "limit": limit}
 
 
-def _plain(value: object) -> Json:
+def plain(value: object) -> Json:
     """Lists for tuples, Python's numbers for numpy's, null for what is not finite."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float) and not isfinite(value):

@@ -1,10 +1,9 @@
 """A run's events, for a person (bars and lines), a program (JSON lines), or TensorBoard."""
 
 import json
-import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib import import_module
@@ -21,7 +20,7 @@ from weft.errors import ConfigError
 from weft.plan import Settings
 from weft.report.formats import RECORD_VERSION, rows_read
 from weft.report.plan_table import print_answer
-from weft.report.plan_text import answer_as_dict
+from weft.report.plan_text import answer_as_dict, plain
 from weft.training import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
 
 Listener = Callable[[Event], None]
@@ -54,20 +53,7 @@ class JsonLines:
         """Write one event."""
         fields = {"answer": answer_as_dict(event.answer)} if isinstance(event, Planned) else asdict(event)
         record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **fields}
-        try:
-            line = json.dumps(record, allow_nan=False)
-        except ValueError:
-            line = json.dumps(_without_nan(record))
-        print(line, flush=True)
-
-
-def _without_nan(value: Any) -> Any:
-    """The same with null for what is no number, for which JSON has no word."""
-    if isinstance(value, Mapping):
-        return {name: _without_nan(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_nan(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        print(json.dumps(plain(record)), flush=True)
 
 
 class Human:

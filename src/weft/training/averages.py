@@ -7,15 +7,9 @@ import numpy as np
 import torch
 from safetensors.torch import load, save
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.exchange import Communicator
-
-
-def running_averages(model: nn.Module) -> dict[str, Tensor]:
-    """The buffers of a model that hold them, by name."""
-    norms = [(at, module) for at, module in model.named_modules() if isinstance(module, _BatchNorm)]
-    return {f"{at}.{name}": buffer for at, module in norms for name, buffer in module.named_buffers(recurse=False)}
+from weft.nn import running_averages
 
 
 @contextmanager

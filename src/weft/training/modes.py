@@ -13,13 +13,12 @@ from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees
 from weft.keys import Stream
-from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_costs
+from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_costs, running_averages
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
-from weft.training.averages import running_averages
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
 from weft.training.drawing import Drawing, Span, drawing_on
 from weft.training.fetching import fetch_rows

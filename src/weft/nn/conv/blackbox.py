@@ -82,18 +82,16 @@ def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: 
     conv.eval()
     try:
         with torch.no_grad():
-            alone, beside = forward(_TRIED, 2 * half), forward(_TRIED, 5 * half)
-            others = [beside, forward(2 * _TRIED, 2 * half)]
-            if alone is None or beside is None:
-                return True
-            return _all_alike(alone, others) and _all_alike(beside, [forward(_TRIED, 5 * half, backwards=True)])
+            alone, *beside = (
+                forward(_TRIED, 2 * half),
+                forward(_TRIED, 5 * half),
+                forward(2 * _TRIED, 2 * half),
+                forward(_TRIED, 5 * half, backwards=True),
+            )
+            return alone is None or all(other is not None and alike(alone, other) for other in beside)
     finally:
         for module in training:
             module.training = True
-
-
-def _all_alike(one: Tensor, others: list[Tensor | None]) -> bool:
-    return all(other is not None and alike(one, other) for other in others)
 
 
 class _OwnForward(Merge):
