@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, MessagePassing, SAGEConv, SuperGATConv
+from torch_geometric.nn import MLP, GATConv, GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv, SuperGATConv
 from torch_geometric.utils import add_self_loops
 
 import weft
@@ -164,6 +164,62 @@ def test_rows_that_are_mixed_in_training_alone_are_refused(graphs, what):
     assert not model.mean.any()
 
 
+class Gated(Two):
+    """The mean of all rows behind a gate that is shut at first."""
+
+    def __init__(self, gate):
+        super().__init__(SAGEConv)
+        self.gate = nn.Parameter(torch.zeros(8)) if gate == "ReZero" else nn.Parameter(torch.full((8,), 1e-5))
+        self.through = nn.Linear(8, 8) if gate == "zeroed" else nn.Identity()
+        if gate == "zeroed":
+            nn.init.zeros_(self.through.weight)
+            nn.init.zeros_(self.through.bias)
+            nn.init.ones_(self.gate)
+
+    def between(self, x):
+        return x + self.gate * self.through(x.mean(0, keepdim=True))
+
+
+@pytest.mark.parametrize("gate", ["ReZero", "LayerScale", "zeroed"])
+def test_rows_that_are_mixed_behind_a_shut_gate_are_refused(graphs, gate):
+    model = Gated(gate)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ModelError, match="mixes the rows of different vertices"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+class TwoHops(MessagePassing):
+    """A second hop whose weight is nought at first."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.linear, self.hops = nn.Linear(width, out), nn.Parameter(torch.tensor([1.0, 0.0]))
+
+    def forward(self, x, edge_index):
+        one = self.propagate(edge_index, x=self.linear(x))
+        return self.hops[0] * one + self.hops[1] * self.propagate(edge_index, x=one)
+
+
+def test_a_second_hop_behind_a_shut_gate_is_refused(graphs):
+    with pytest.raises(ModelError, match="looks further than at the edges of each vertex"):
+        weft.train(open_graph(graphs / "1"), Two(TwoHops), fanouts=(3, 2), epochs=1)
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "graph_norm"])
+def test_norms_of_all_rows_within_a_convolution_are_refused(graphs, norm):
+    """PyG's LayerNorm is over all rows, unless it is told otherwise."""
+    model = Two(lambda width, out: GINConv(MLP([width, 8, out], norm=norm)))
+    with pytest.raises(ModelError, match=r"GINConv.* mixes the rows of different vertices"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+
+
+def test_norms_of_each_row_within_a_convolution_are_as_outside(ranks, graphs):
+    norm = {"norm": "layer_norm", "norm_kwargs": {"mode": "node"}}
+    made = lambda width, out: GINConv(MLP([width, 8, out], **norm))  # noqa: E731
+    agree(ranks, graphs, lambda: Two(made), plan=Plan(("pull", "push"), seeds="home"))
+
+
 class Normed(Two):
     def __init__(self, make):
         super().__init__(make)
@@ -216,6 +272,59 @@ def test_numbers_for_rows_are_refused_on_several_workers(ranks, graphs, how):
     with pytest.raises(ModelError, match="draws random numbers"):
         ranks(2, work)
     ranks(1, work)
+
+
+def test_numbers_for_as_many_rows_as_there_are_columns_are_refused(ranks, graphs):
+    class AsMany(Two):
+        def between(self, x):
+            return x + torch.randn_like(x) if self.training else x
+
+    def work(world):
+        with seeded(0):
+            model = AsMany(SAGEConv)
+        loader = weft.Loader(open_graph(graphs / "2"), world=world, fanouts=(3, 2), batch_size=4, plan="gdp")
+        weft.parallel(model, loader)
+
+    with pytest.raises(ModelError, match=r"draws random numbers by torch\.randn_like"):
+        ranks(2, work)
+
+
+class Later(Two):
+    """Does something else from the second epoch on."""
+
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.how, self.strength = how, 0.0
+
+    def between(self, x):
+        if not self.strength:
+            return x
+        return x - self.strength * x.mean(0) if self.how == "mixes" else x + self.strength * torch.randn_like(x)
+
+
+@pytest.mark.parametrize("how", ["mixes", "draws"])
+def test_what_a_model_does_later_is_looked_at_again(ranks, graphs, how):
+    def work(world):
+        with seeded(0):
+            model = Later(how)
+        loader = weft.Loader(
+            open_graph(graphs / "2"), world=world, fanouts=(3, 2), batch_size=50, plan="gdp", epochs=2, threads=1
+        )
+        run, met = weft.parallel(model, loader), []
+        try:
+            for epoch in range(2):
+                model.strength = 0.1 * epoch
+                for batch in loader:
+                    run(batch)
+                    met.append(epoch)
+        except ModelError as error:
+            return met, str(error)
+        finally:
+            loader.abandon()
+
+    for met, said in ranks(2, work):
+        assert set(met) == {0}
+        assert {"mixes": "mixes the rows", "draws": "draws random numbers"}[how] in said
 
 
 class CountsBefore(Two):

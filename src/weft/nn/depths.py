@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, WeftError
-from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
+from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, Rows, call_model
 
 DEEPEST = 1000  # convolutions in a row
 
@@ -154,13 +154,7 @@ def output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -
             f"{conv} gets rows of shape [{shape}]: a vertex's row must be one list of numbers, so call the convolution once "
             f"for each step or channel, or flatten them before it (x.flatten(1))"
         )
-    inner = type(conv).forward
-    names = list(inspect.signature(inner).parameters)[3:]
-    x = rows.new_zeros(1, *rows.shape[1:])
-    options = {name: _of_one_edge(value, x) for name, value in given.items()}
-    if "edge_type" in names and hasattr(conv, "num_relations"):
-        options["edge_type"] = torch.zeros(1, dtype=torch.int64, device=x.device)
-    out = inner(conv, x, torch.zeros(2, 1, dtype=torch.int64, device=x.device), **options)
+    out = _of_own_forward(conv, rows.new_zeros(1, *rows.shape[1:]), given)
     if not isinstance(out, Tensor):
         raise ModelError(
             f"{conv} gave a {type(out).__name__}: a convolution must give one row a vertex, and nothing else"
@@ -168,9 +162,30 @@ def output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -
     return int(out.shape[-1])
 
 
-def _of_one_edge(value: object, x: Tensor) -> object:
-    """What a convolution is given for one edge, where the model hands it values of edges."""
+def by_itself(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> Tensor | None:
+    """What a convolution makes of rows that have only themselves as neighbours; None where it does not run so."""
+    given = {name: value[: len(rows)] if isinstance(value, Rows) else value for name, value in given.items()}
+    try:
+        out = _of_own_forward(conv, rows, given)
+    except Exception:  # its own code, on what it may not be made for: blocks will show
+        return None
+    return out if isinstance(out, Tensor) and len(out) == len(rows) else None
+
+
+def _of_own_forward(conv: MessagePassing, x: Tensor, given: dict[str, object]) -> object:
+    """The module's own forward on rows that have an edge each, from themselves."""
+    inner, count = type(conv).forward, len(x)
+    names = list(inspect.signature(inner).parameters)[3:]
+    options = {name: _of_edges(value, x) for name, value in given.items()}
+    if "edge_type" in names and hasattr(conv, "num_relations"):
+        options["edge_type"] = torch.zeros(count, dtype=torch.int64, device=x.device)
+    loops = torch.arange(count, device=x.device).expand(2, count)
+    return inner(conv, x, loops, **options)
+
+
+def _of_edges(value: object, x: Tensor) -> object:
+    """What a convolution is given for an edge of each row, where the model hands it values of edges."""
     if not isinstance(value, Handle):
         return value
     of_type = value.stands_for == "edge_type"
-    return torch.zeros(1, dtype=torch.int64, device=x.device) if of_type else x.new_ones(1)
+    return torch.zeros(len(x), dtype=torch.int64, device=x.device) if of_type else x.new_ones(len(x))

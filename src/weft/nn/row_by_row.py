@@ -3,8 +3,10 @@
 What a vertex gets must not hang on which others are in its batch, or several workers would train another model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -17,20 +19,22 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
-from weft.nn.depths import DEEPEST, answered, check_can_run, output_width
+from weft.nn.depths import DEEPEST, answered, by_itself, check_can_run, output_width
 from weft.nn.rows import Rows, alike, running_averages
 
 _SOME, _PART = 12, 8  # rows on which a model is tried
+_DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
+_TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
 
 
 @dataclass(frozen=True)
 class _Trial:
-    """What a model did with some rows in training."""
+    """What a model did with some rows."""
 
     noted: Noted
-    drew: bool  # random numbers by torch
+    drew: list[tuple[str, torch.Size]]  # random numbers by torch: by which function, in which shapes
     generators: tuple[object, ...]  # those of numpy and Python, afterwards
 
 
@@ -38,22 +42,67 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     """Refuse a model that mixes rows: it would be another with other rows beside them.
 
     Tried with products by random matrices in place of convolutions, of which the first ones leave `fewer` rows, one each;
-    in eval mode, and as in training. `several`: are there several workers?
+    in eval mode, and as in training; with its parameters, and with random ones: what is multiplied by nought at first is
+    learned. `several`: are there several workers?
     """
     check_can_run(model)
-    _compare(_outputs(model, width, _SOME, fewer), _outputs(model, width, _PART, fewer))
-    whole, part = (_in_training(model, width, rows, fewer) for rows in (_SOME, _PART))
-    if whole is None or part is None:
-        return
-    if whole.generators != part.generators:
-        if several:
-            raise ModelError(
-                f"{type(model).__name__} draws random numbers for rows by numpy or Python in training, which several "
-                f"workers would draw otherwise under each plan: take nn.Dropout (or F.dropout), whose numbers are each "
-                f"vertex's own, or train on one worker"
-            )
-    elif not (whole.drew or part.drew) and len(whole.noted) == len(part.noted):
-        _compare(whole.noted, part.noted, " in training")
+    _check(model, width, fewer, several)
+    with other_parameters(model):
+        _check(model, width, fewer, several)
+
+
+def _check(model: nn.Module, width: int | None, fewer: int, several: bool) -> None:
+    for training in (False, True):
+        try:
+            whole, part = (_try(model, width, rows, fewer, training) for rows in (_SOME, _PART))
+        except ModelError:
+            if training:  # it does not run so by itself
+                return
+            raise
+        if several and whole.drew != part.drew:
+            pairs = zip_longest(whole.drew, part.drew)
+            raise ModelError(of_random_numbers(model, next((one or other)[0] for one, other in pairs if one != other)))
+        if several and whole.generators != part.generators:
+            raise ModelError(of_random_numbers(model, "numpy or Python"))
+        alone = not whole.drew and whole.generators == part.generators
+        if alone and len(whole.noted) == len(part.noted):
+            _compare(whole.noted, part.noted, " in training" if training else "")
+
+
+def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
+    """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
+    return [
+        (at, name, value)
+        for at, module in model.named_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, bool | int | float | str) and name != "training"
+    ]
+
+
+def of_random_numbers(model: nn.Module, function: str) -> str:
+    """Why a model that draws random numbers for rows, by some function, trains on one worker alone."""
+    modules = [(name, module) for name, module in model.named_modules() if isinstance(module, _DRAWING)]
+    drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
+    return (
+        f"the model draws random numbers by {', '.join(drawing) or function}, which several workers would draw otherwise "
+        f"under each plan: take nn.Dropout (or F.dropout), whose numbers are each vertex's own, or train on one worker"
+    )
+
+
+@contextmanager
+def other_parameters(module: nn.Module) -> Iterator[None]:
+    """Within it a module has random parameters, about as large as those of a layer are."""
+    before = {p: p.data for p in module.parameters() if p.is_floating_point() and p.numel() <= _TABLE}
+    numbers = generator(1)
+    try:
+        for parameter in before:
+            scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0
+            drawn = torch.from_numpy(numbers.standard_normal(parameter.shape) * scale)
+            parameter.data = drawn.to(parameter.data)
+        yield
+    finally:
+        for parameter, own in before.items():
+            parameter.data = own
 
 
 def _compare(all_of_it: Noted, part: Noted, when: str = "") -> None:
@@ -66,21 +115,19 @@ def _compare(all_of_it: Noted, part: Noted, when: str = "") -> None:
             )
 
 
-def _in_training(model: nn.Module, width: int | None, rows: int, fewer: int) -> _Trial | None:
-    """The same in training mode, batch normalisation left out, and buffers besides; None where it does not run by itself.
+def _try(model: nn.Module, width: int | None, rows: int, fewer: int, training: bool) -> _Trial:
+    """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
     The model's buffers stay as they are, and so do the generators of numpy and Python.
     """
     before, of_norms = {name: buffer.clone() for name, buffer in model.named_buffers()}, running_averages(model)
     with drawing_alone(0) as state, _Draws() as draws:
         try:
-            with _NoBatchNorm():
-                noted = _outputs(model, width, rows, fewer, training=True)
+            with _NoBatchNorm() if training else nullcontext():
+                noted = _outputs(model, width, rows, fewer, training)
             others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
-            noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others]
-            return _Trial(noted, draws.any, state())
-        except ModelError:
-            return None
+            noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
+            return _Trial(noted, draws.shapes, state())
         finally:
             with torch.no_grad():
                 for name, buffer in model.named_buffers():
@@ -88,13 +135,31 @@ def _in_training(model: nn.Module, width: int | None, rows: int, fewer: int) -> 
 
 
 class _Draws(TorchDispatchMode):
-    """Notes whether torch draws random numbers."""
+    """Notes in which shapes torch draws random numbers."""
 
-    any = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.shapes: list[tuple[str, torch.Size]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        self.any |= torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
+        out = func(*args, **(kwargs or {}))
+        if draws(func, args, kwargs or {}):
+            drawn = out if isinstance(out, Tensor) else out[0]
+            self.shapes.append((name_of_function(func), drawn.shape))
+        return out
+
+
+def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Does a function of torch draw random numbers here?"""
+    if torch.Tag.nondeterministic_seeded not in func.tags:
+        return False
+    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
+    return given.get("training") is not False and given.get("train") is not False
+
+
+def name_of_function(func: Any) -> str:
+    """A function of torch as people write it."""
+    return str(func._schema.name.replace("aten::", "torch."))
 
 
 class _NoBatchNorm(TorchFunctionMode):
@@ -115,8 +180,7 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
             found.append((who, rows.plain()))
 
     def hooks_of(name: str, module: nn.Module) -> list[RemovableHandle]:
-        text = str(module)
-        who = f"{name} ({type(module).__name__ if chr(10) in text else text})" if name else all_of_it
+        who = f"{name} ({_short(module)})" if name else all_of_it
         before = module.register_forward_pre_hook(lambda _, x: note(f"{all_of_it}, before {who},", next(iter(x), None)))
         return [before, module.register_forward_hook(lambda _, x, out: note(who, out))]
 
@@ -128,7 +192,10 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
         return (drawn(like, _SOME, wide) * smaller)[-count:]
 
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        return x[: sizes[depth + 1]] @ drawn(x, x.shape[-1], output_width(conv, x, given))
+        width, fewer = output_width(conv, x, given), x[: sizes[depth + 1]]
+        if not training and (alone := by_itself(conv, fewer, given)) is not None:
+            found.append((_short(conv), alone))
+        return fewer @ drawn(x, x.shape[-1], width)
 
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
@@ -137,3 +204,9 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
         for hook in hooks:
             hook.remove()
     return found
+
+
+def _short(module: nn.Module) -> str:
+    """A module in a line."""
+    text = str(module)
+    return type(module).__name__ if "\n" in text else text

@@ -14,7 +14,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from weft import _kernels
 from weft.errors import ModelError
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of
+from weft.nn import (
+    EDGE_ARGUMENTS,
+    draws,
+    encoder_of,
+    forward_of,
+    name_of_function,
+    of_random_numbers,
+    plain_state,
+)
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
@@ -24,7 +32,6 @@ from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, variant_of
 from weft.training.staging import name_of
 
-_DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
 _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
     "edge_type": "the graph's edge types are not used: {} takes all edges alike",
@@ -50,26 +57,11 @@ class _NoDraws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if torch.Tag.nondeterministic_seeded in func.tags and _draws(func, args, kwargs or {}):
+        if draws(func, args, kwargs or {}):
             drawn = out if isinstance(out, Tensor) else out[0]
             if self._counts.intersection(drawn.shape):
-                raise ModelError(self._refusal(func._schema.name.replace("aten::", "torch.")))
+                raise ModelError(of_random_numbers(self._model, name_of_function(func)))
         return out
-
-    def _refusal(self, function: str) -> str:
-        modules = [(name, module) for name, module in self._model.named_modules() if isinstance(module, _DRAWING)]
-        drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
-        return (
-            f"the model draws random numbers by {', '.join(drawing) or function}, which several workers would draw "
-            f"otherwise under each plan: take nn.Dropout (or F.dropout), whose numbers are each vertex's own, or train on "
-            f"one worker"
-        )
-
-
-def _draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Does a function that may draw do so?"""
-    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
-    return given.get("training") is not False and given.get("train") is not False
 
 
 class Run:
@@ -113,7 +105,10 @@ class Run:
         trained = nn.ModuleList([self.model, *beside])
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
-        self._reads, self._looked = reads, self.world.size == 1
+        self._reads = reads
+        # When random numbers were last looked for, a stream of them each epoch; and what the model was then.
+        self._looked: tuple[int, ...] | None = None
+        self._state = plain_state(self.model)
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -137,11 +132,23 @@ class Run:
         part = batch if isinstance(batch, Part) else batch.part
         if part.draws_key is not None:
             seed_everything(*part.draws_key)
-        look = not self._looked and self.model.training and part.key is not None
-        with self._arithmetic(), _NoDraws(self.model, part.program) if look else nullcontext():
+        with self._arithmetic(), self._looking(part):
             out = self.forward(part.x, part.program, part.key)
-        self._looked |= look
         return part.targets.rows(out.to(self.dtype), part.program.comm)
+
+    def _looking(self, part: Part) -> AbstractContextManager[object]:
+        """In an epoch's first batch in training: what several workers would train otherwise is refused.
+
+        What a model does may change from epoch to epoch, as a noise that sets in later.
+        """
+        epoch = part.draws_key and part.draws_key[:-1]
+        if epoch in (None, self._looked) or not self.model.training or self.world.size == 1:
+            return nullcontext()
+        self._looked, state = epoch, plain_state(self.model)
+        if state != self._state:
+            check_model(self.settings, self.encoder, self.loader.graph.num_features, self.world.size)
+            self._state = state
+        return _NoDraws(self.model, part.program)
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         """What products of matrices are computed in."""

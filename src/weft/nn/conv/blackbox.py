@@ -15,6 +15,7 @@ from weft.errors import ModelError, reason_of
 from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
+from weft.nn.row_by_row import other_parameters
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
@@ -40,7 +41,10 @@ class BlackBox(Convolution):
         """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph."""
         if self._looked or block.num_src == block.num_dst or not block.num_edges:
             return
-        if not _looks_at_own_edges(self.conv, block, x, options):
+        own = _looks_at_own_edges(self.conv, block, x, options)
+        with other_parameters(self.conv):  # what is multiplied by nought at first is learned
+            own = own and _looks_at_own_edges(self.conv, block, x, options)
+        if not own:
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
                 f"rows or edges at once, or at the numbers of vertices), and batches don't have these: set full_graph = "
