@@ -28,6 +28,7 @@ class Stream(IntEnum):
     PARTITION = 9
     MERGE = 10
     LINKS = 11
+    HEAD = 12
 
 
 def mix64(x: Bits) -> Bits:
@@ -68,15 +69,20 @@ def seeded(*parts: int) -> Iterator[None]:
 
 @contextmanager
 def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
-    """Within it numpy and Python draw by a key; one thread at a time, and afterwards as before. It gives: their states."""
+    """Within it torch, numpy and Python draw by a key; one thread at a time, and afterwards as before.
+
+    It gives: the states of numpy and Python.
+    """
+    import torch
 
     def state() -> tuple[object, ...]:
         name, words, *rest = np.random.get_state()
         return random.getstate(), name, np.asarray(words).tobytes(), *rest
 
-    with _TORCH:
+    with _TORCH, torch.random.fork_rng(devices=[]):
         of_numpy, of_python = np.random.get_state(), random.getstate()
         try:
+            torch.default_generator.manual_seed(key(*parts))
             _seed_numpy_and_python(key(*parts))
             yield state
         finally:

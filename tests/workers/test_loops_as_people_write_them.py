@@ -1,12 +1,13 @@
 """Loops of one's own as they are written elsewhere, on one worker and on several: what is computed is the same."""
 
+import copy
 from functools import cache
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -184,20 +185,43 @@ def test_random_numbers_that_workers_would_draw_otherwise_are_refused(ranks, par
     def loop(world, folder):
         graph = open_graph(folder / str(world.size))
         loader = weft.Loader(graph, [-1, -1], 36 // world.size, world=world, threads=1)
-        run = weft.parallel(Drawing(graph.num_features, by()), loader)
-        batch = next(iter(loader))
-        run.model.eval()
-        run(batch)  # nothing is drawn
-        run.model.train()
         if world.size == 1:
-            assert torch.equal(run(batch), run(batch))
+            run = weft.parallel(Drawing(graph.num_features, by()), loader)
+            assert not torch.equal(*map(run, [next(iter(loader))] * 2))
+            run.close()
         else:
             with pytest.raises(ModelError, match=rf"draws random numbers by {named}, .*: take nn.Dropout"):
-                run(batch)
-        run.close()
+                weft.parallel(Drawing(graph.num_features, by()), loader)
 
     ranks(1, loop, parts)
     ranks(3, loop, parts)
+
+
+def test_random_numbers_within_a_convolution_are_refused_in_the_first_batch(ranks, parts):
+    def loop(world):
+        loader = weft.Loader(open_graph(parts / "3"), [-1], 12, world=world, threads=1)
+        with seeded(3):
+            model = GINConv(nn.Sequential(nn.Linear(6, 4), nn.AlphaDropout(0.5)))
+        run, batch = weft.parallel(Only(model), loader), next(iter(loader))
+        run.model.eval()
+        run(batch)  # nothing is drawn
+        run.model.train()
+        with pytest.raises(
+            ModelError, match=r"draws random numbers by only\.nn\.1 \(AlphaDropout\), .*: take nn.Dropout"
+        ):
+            run(batch)
+        run.close()
+
+    ranks(3, loop)
+
+
+class Only(nn.Module):
+    def __init__(self, only):
+        super().__init__()
+        self.only = only
+
+    def forward(self, x, edge_index):
+        return self.only(x, edge_index)
 
 
 class DropConnect(Model):
@@ -326,3 +350,92 @@ def test_micro_batches_come_once(parts):
     kept = list(loader)
     with pytest.raises(ConfigError, match="the parts of batch 1 were gone through"):
         next(iter(kept[0]))
+
+
+class Head(nn.Module):
+    def __init__(self, how):
+        super().__init__()
+        self.last, self.how = nn.Linear(4, 4), how
+
+    def forward(self, x):
+        if self.how == "mixes":
+            x = x - x.mean(0)
+        if self.how == "draws" and self.training:
+            x = x + torch.randn_like(x)
+        return self.last(F.dropout(x, 0.5, self.training))
+
+
+def with_head(how):
+    def loop(world, parts, plan):
+        with seeded(7):
+            head = Head(how).double()
+        loader, model, run = made(world, parts, plan, beside=[head])
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.3)
+        for batch in loader:
+            optimizer.zero_grad()
+            for part in batch:  # two passes, of which each drops others
+                first, second = head(run(part)), head(run(part))
+                loss = F.cross_entropy(first, part.y, reduction="sum") + (first - second).square().sum()
+                (loss / batch.size).backward()
+            run.sync()
+            optimizer.step()
+        return flat(model, head)
+
+    return loop
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_a_head_with_dropout_is_the_same_on_all_workers(ranks, parts, plan):
+    agree(ranks, parts, plan, with_head("drops"))
+
+
+@pytest.mark.parametrize(("how", "said"), [("mixes", "Head mixes the rows"), ("draws", "draws random numbers")])
+def test_a_head_that_looks_at_other_rows_is_refused_on_several_workers(ranks, parts, how, said):
+    with pytest.raises(ModelError, match=said):
+        ranks(3, with_head(how), parts, "gdp")
+    ranks(1, with_head(how), parts, None)
+
+
+def test_a_copy_of_a_head_is_not_in_the_run(ranks, parts):
+    def work(world):
+        head = Head("drops").double()
+        loader, _, run = made(world, parts, None, beside=[head])
+        rows = run(next(iter(loader)))
+        torch.manual_seed(0)
+        copied = copy.deepcopy(head)
+        dropped = [copied(rows), copied(rows), head(rows), head(rows)]
+        run.close()
+        return dropped, len(head._forward_hooks) + len(head._forward_pre_hooks)
+
+    ((one, other, first, second), hooks) = ranks(1, work)[0]
+    assert not torch.equal(one, other)
+    assert not torch.equal(first, second)
+    assert not torch.equal(one, first)
+    assert hooks == 0
+
+
+def test_a_batch_that_is_run_again_drops_others(ranks, parts):
+    class Drops(nn.Module):
+        def __init__(self, width):
+            super().__init__()
+            self.only = GCNConv(width, 4)
+
+        def forward(self, x, edge_index):
+            return self.only(F.dropout(x, 0.5, self.training), edge_index)
+
+    def work(world):
+        loader = weft.Loader(open_graph(parts / str(world.size)), [-1], 36, world=world, plan="gdp", threads=1)
+        with seeded(3):
+            run = weft.parallel(Drops(6), loader)
+        batch = next(iter(loader))
+        twice = [run(batch).detach(), run(batch).detach()]
+        loader.abandon()
+        return batch.seeds, twice
+
+    (_, (first, second)) = ranks(1, work)[0]
+    assert not torch.equal(first, second)
+
+
+def test_a_number_is_summed_with_all_its_digits(ranks, parts):
+    found = ranks(3, lambda world: float(made(world, parts, "gdp")[2].sum(0.1)))
+    assert found == pytest.approx([0.3] * 3, abs=1e-15)

@@ -19,6 +19,8 @@ from weft.nn.conv import blackbox
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
 from weft.training import Notice, Trainer
+from weft.training.objectives import links
+from weft.training.objectives.vertices import LossObjective
 
 WIDTH, CLASSES = 6, 4
 open_graph = cache(Graph.open)
@@ -148,6 +150,8 @@ class InTraining(Two):
             return x
         if self.what == "mean":
             return x - x.mean(0)
+        if self.what == "mean, some layers":
+            return (x - x.mean(0)) * (1.0 if torch.rand(()) > 0.3 else 0.5)
         if self.what == "mixup":
             return 0.8 * x + 0.2 * x.flip(0)
         with torch.no_grad():
@@ -155,7 +159,7 @@ class InTraining(Two):
         return x - self.mean
 
 
-@pytest.mark.parametrize("what", ["mean", "mixup", "buffer"])
+@pytest.mark.parametrize("what", ["mean", "mean, some layers", "mixup", "buffer"])
 def test_rows_that_are_mixed_in_training_alone_are_refused(graphs, what):
     graph, model = open_graph(graphs / "1"), InTraining(what)
     with pytest.raises(ModelError, match="mixes the rows of different vertices in training"):
@@ -218,6 +222,23 @@ def test_norms_of_each_row_within_a_convolution_are_as_outside(ranks, graphs):
     norm = {"norm": "layer_norm", "norm_kwargs": {"mode": "node"}}
     made = lambda width, out: GINConv(MLP([width, 8, out], **norm))  # noqa: E731
     agree(ranks, graphs, lambda: Two(made), plan=Plan(("pull", "push"), seeds="home"))
+
+
+class MixesWithin(MessagePassing):
+    def __init__(self, width, out):
+        super().__init__(aggr="mean")
+        self.linear, self.norm = nn.Linear(width, out), nn.BatchNorm1d(out)
+
+    def forward(self, x, edge_index):
+        x = F.dropout(self.norm(self.linear(x)), 0.5, self.training)
+        return self.propagate(edge_index, x=x - x.mean(0) if self.training else x)
+
+
+def test_rows_that_are_mixed_within_a_convolution_in_training_alone_are_refused(graphs):
+    model = Two(MixesWithin)
+    with pytest.raises(ModelError, match="at all rows or edges at once"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+    assert int(model.first.norm.num_batches_tracked) == 0
 
 
 class Normed(Two):
@@ -449,3 +470,91 @@ def test_what_is_measured_is_the_model_that_is_saved(ranks, graphs):
         for how in ("sampled", "exact")
     )
     assert sampled == exact
+
+
+class Decoder(nn.Module):
+    """As people score links: two dense layers on the product of the rows, with dropout between."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.first, self.second, self.how = nn.Linear(8, 8), nn.Linear(8, 1), how
+
+    def forward(self, heads, tails):
+        x = self.first(heads[:, None] * tails)
+        if self.how == "mixes":
+            x = x - x.mean((0, 1))
+        if self.how == "draws" and self.training:
+            x = x + torch.randn_like(x)
+        if self.how == "by pair, flat":
+            return self.second(F.dropout(x.flatten(0, 1).relu(), 0.5, self.training)).view(tails.shape[:2])
+        if self.how == "by head":
+            x = x * F.dropout(heads, 0.3, self.training)[:, None]
+        return self.second(F.dropout(x.relu(), 0.5, self.training)).squeeze(-1)
+
+
+def of_links(how):
+    return weft.LinkPredictor(Two(lambda width, out: SAGEConv(width, 8)), Decoder(how))
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["batches", "the full graph"])
+@pytest.mark.parametrize("how", ["by pair", "by pair, flat", "by head"])
+def test_dropout_of_a_decoder_is_by_pair(ranks, graphs, monkeypatch, how, full):
+    monkeypatch.setattr(links, "_SCORES", 24)  # so that scores are computed in pieces
+    options = (
+        {"full_graph": True, "plan": Plan(("pull", "pull"), seeds="home", scope="graph")} if full else {"seeds": 90}
+    )
+    agree(ranks, graphs, lambda: of_links(how), task="link", **options)
+
+
+@pytest.mark.parametrize(("how", "said"), [("mixes", "other scores if other pairs"), ("draws", "draws random numbers")])
+def test_a_decoder_that_looks_at_other_pairs_is_refused_on_several_workers(ranks, graphs, how, said):
+    def work(world):
+        losses(world, graphs, lambda: of_links(how), task="link", epochs=1)
+
+    with pytest.raises(TrainingError, match=f"decoder Decoder .*{said}"):
+        ranks(2, work)
+    ranks(1, work)
+
+
+class Scaled(nn.Module):
+    def __init__(self, learned):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=learned)
+
+    def forward(self, rows, labels):
+        return self.scale * F.cross_entropy(rows, labels, reduction="none")
+
+
+def test_a_loss_with_parameters_to_learn_is_refused(graphs):
+    graph, options = open_graph(graphs / "1"), {"fanouts": (3, 2), "epochs": 1}
+    with pytest.raises(ConfigError, match=r"parameters to learn \(scale\), which weft.train does not train"):
+        weft.train(graph, Two(SAGEConv), loss=Scaled(True), **options)
+    weft.train(graph, Two(SAGEConv), loss=Scaled(False), **options)
+
+
+def test_a_loss_that_draws_for_each_vertex_is_refused_on_several_workers(ranks, graphs):
+    def noisy(rows, labels):
+        return F.cross_entropy(rows + torch.randn_like(rows), labels, reduction="none")
+
+    def work(world):
+        graph, options = open_graph(graphs / "2"), {"fanouts": (3, 2), "epochs": 1, "threads": 1, "plan": "gdp"}
+        with seeded(0):
+            model = Two(SAGEConv)
+        objective = LossObjective(noisy).setup(graph, Settings.of(**options))
+        Trainer(graph, model, Settings.of(**options), world=world, objective=objective).train_epoch(0)
+
+    with pytest.raises(TrainingError, match=r"the loss function draws random numbers by torch\.randn_like"):
+        ranks(2, work)
+
+
+@pytest.mark.parametrize("model", [SAGEConv, lambda x: x], ids=["a class", "a function"])
+def test_what_is_no_module_is_refused(graphs, model):
+    with pytest.raises(ModelError, match=r"and no torch\.nn\.Module: give one that is built"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+
+
+def test_a_part_that_is_compiled_is_refused(graphs):
+    model = Two(SAGEConv)
+    model.third = torch.compile(nn.Linear(4, 4))
+    with pytest.raises(ModelError, match=r"Two has a part that is compiled \(torch.compile\)"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import check_can_run, in_mode, walk
+    from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
-    from weft.nn.row_by_row import check_rows, draws, name_of_function, of_random_numbers, plain_state
+    from weft.nn.row_by_row import Draws, WithoutBatchNorm, check_rows, of_random_numbers, plain_state
     from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike, running_averages
     from weft.nn.sums import merged
 else:

@@ -107,6 +107,9 @@ def check_can_run(model: nn.Module) -> None:
     """Refuse a model of dictionaries, one with parameters that have no values, or whose convolutions can't be answered in
     place: compiled code runs them.
     """
+    if not isinstance(model, nn.Module):
+        what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
+        raise ModelError(f"the model is {what}, and no torch.nn.Module: give one that is built, as in Model(...)")
     if meta := [name for name, tensor in (*model.named_parameters(), *model.named_buffers()) if tensor.is_meta]:
         raise ModelError(
             f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
@@ -127,10 +130,11 @@ def check_can_run(model: nn.Module) -> None:
     for module in model.modules():
         scripted = isinstance(module, torch.jit.ScriptModule)
         compiled = hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
-        if scripted or (compiled and any(isinstance(inner, MessagePassing) for inner in module.modules())):
+        if scripted or compiled:
+            by = "torch.jit" if scripted else "torch.compile"
+            who = type(model).__name__ if module is model else f"{type(model).__name__} has a part that"
             raise ModelError(
-                f"{type(model).__name__} is compiled ({'torch.jit' if scripted else 'torch.compile'}), and its convolutions "
-                f"can't be run on batches' blocks: pass the model as it was before"
+                f"{who} is compiled ({by}), and can't be run on batches' rows and blocks: pass the model as it was before"
             )
 
 

@@ -52,6 +52,13 @@ def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, 
     return out
 
 
+def dropped(x: Tensor, p: float, row_keys: Tensor, key: int, inplace: bool = False) -> Tensor:
+    """Dropout of x [rows, ...], each row's by its key; there may be several dimensions of rows."""
+    columns, dtype = x.numel() // max(1, len(row_keys)), x.dtype if x.dtype == torch.float64 else torch.float32
+    mask = dropout_mask(len(row_keys), columns, p, row_keys, key, dtype).to(x.dtype).view(x.shape)
+    return x.mul_(mask) if inplace else x * mask
+
+
 def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
     """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
     return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places

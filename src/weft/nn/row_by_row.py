@@ -64,8 +64,8 @@ def _check(model: nn.Module, width: int | None, fewer: int, several: bool) -> No
             raise ModelError(of_random_numbers(model, next((one or other)[0] for one, other in pairs if one != other)))
         if several and whole.generators != part.generators:
             raise ModelError(of_random_numbers(model, "numpy or Python"))
-        alone = not whole.drew and whole.generators == part.generators
-        if alone and len(whole.noted) == len(part.noted):
+        alike_drawn = whole.drew == part.drew and whole.generators == part.generators
+        if alike_drawn and len(whole.noted) == len(part.noted):
             _compare(whole.noted, part.noted, " in training" if training else "")
 
 
@@ -118,23 +118,30 @@ def _compare(all_of_it: Noted, part: Noted, when: str = "") -> None:
 def _try(model: nn.Module, width: int | None, rows: int, fewer: int, training: bool) -> _Trial:
     """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
-    The model's buffers stay as they are, and so do the generators of numpy and Python.
+    The model's buffers stay as they are, and so do the generators of torch, numpy and Python.
     """
-    before, of_norms = {name: buffer.clone() for name, buffer in model.named_buffers()}, running_averages(model)
-    with drawing_alone(0) as state, _Draws() as draws:
-        try:
-            with _NoBatchNorm() if training else nullcontext():
-                noted = _outputs(model, width, rows, fewer, training)
-            others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
-            noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
-            return _Trial(noted, draws.shapes, state())
-        finally:
-            with torch.no_grad():
-                for name, buffer in model.named_buffers():
-                    buffer.copy_(before.get(name, buffer))
+    of_norms = running_averages(model)
+    with drawing_alone(0) as state, buffers_kept(model), Draws() as draws:
+        with WithoutBatchNorm() if training else nullcontext():
+            noted = _outputs(model, width, rows, fewer, training)
+        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
+        noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
+        return _Trial(noted, draws.shapes, state())
 
 
-class _Draws(TorchDispatchMode):
+@contextmanager
+def buffers_kept(module: nn.Module) -> Iterator[None]:
+    """After it a module's buffers are as they were before."""
+    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, buffer in module.named_buffers():
+                buffer.copy_(before.get(name, buffer))
+
+
+class Draws(TorchDispatchMode):
     """Notes in which shapes torch draws random numbers."""
 
     def __init__(self) -> None:
@@ -145,7 +152,7 @@ class _Draws(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if draws(func, args, kwargs or {}):
             drawn = out if isinstance(out, Tensor) else out[0]
-            self.shapes.append((name_of_function(func), drawn.shape))
+            self.shapes.append((str(func._schema.name.replace("aten::", "torch.")), drawn.shape))
         return out
 
 
@@ -157,12 +164,7 @@ def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     return given.get("training") is not False and given.get("train") is not False
 
 
-def name_of_function(func: Any) -> str:
-    """A function of torch as people write it."""
-    return str(func._schema.name.replace("aten::", "torch."))
-
-
-class _NoBatchNorm(TorchFunctionMode):
+class WithoutBatchNorm(TorchFunctionMode):
     """Within it batch normalisation leaves rows as they are: it is known to look at all of them in training."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:

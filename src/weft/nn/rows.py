@@ -19,7 +19,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
-from weft.nn.functional import dropout_mask
+from weft.nn.functional import dropped
 from weft.operations import linear
 
 T = TypeVar("T")
@@ -53,7 +53,10 @@ class Pass:
     def next_dropout(self) -> int:
         """The key of the next dropout call; calls are counted, as a model makes the same ones each time."""
         if self.key is None or not self.keys:
-            raise ModelError("dropout in training needs the batch's key: pass key=..., or call model.eval() first")
+            raise ModelError(
+                "a model in training mode draws dropout for batches of training only: call model.eval() before it is run "
+                "on others (loader.over(...)), or loop over the loader itself"
+            )
         self.dropouts += 1
         return make_key(make_key(*self.key), self.dropouts)
 
@@ -277,9 +280,7 @@ def _is_edge_index(value: object) -> bool:
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
     if not training or p == 0:
         return x
-    key, size = run.next_dropout(), run.sizes[depth]
-    mask = dropout_mask(size, x[:1].numel() if size else 0, p, run.keys[depth], key, x.dtype).view(x.shape)
-    return x.mul_(mask) if inplace else x * mask
+    return dropped(x, p, run.keys[depth], run.next_dropout(), inplace)
 
 
 def running_averages(model: nn.Module) -> dict[str, Tensor]:

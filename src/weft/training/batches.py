@@ -38,6 +38,7 @@ class Part(Movable):
     labels: Tensor | None  # of all vertices
     key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
     draws_key: tuple[int, ...] | None = None  # from which torch, numpy and Python draw; None: they go on
+    runs: int = 0  # how often a model has run it
 
     @property
     def seeds(self) -> Tensor:
@@ -403,5 +404,5 @@ class WholeGraphFeed(Feed):
     def _part(self, examples: Examples, when: When) -> Part:
         if self._last is None or self._last[0] is not examples:
             self._last = examples, examples.owned(self.team.owners, self.team.comm).to(self.device)
-        keys = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
-        return Part(self.program, self._rows, self._last[1], self.objective.labels, *keys)
+        dropout, torch_ = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
+        return Part(self.program, self._rows, self._last[1], self.objective.labels, dropout, torch_)

@@ -5,27 +5,23 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft import _kernels
-from weft.errors import ModelError
 from weft.keys import seed_everything
 from weft.nn import (
     EDGE_ARGUMENTS,
-    draws,
+    Draws,
     encoder_of,
     forward_of,
-    name_of_function,
-    of_random_numbers,
     plain_state,
 )
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
+from weft.training.beside import Beside, check_draws
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
@@ -38,30 +34,14 @@ _UNUSED = {
 }
 
 
-class _NoDraws(TorchDispatchMode):
-    """Within it random numbers of torch for rows or edges are refused: which are whose differs from plan to plan.
-
-    What is drawn in the shape of parameters, all workers draw alike.
-    """
-
-    def __init__(self, model: nn.Module, program: Program) -> None:
-        super().__init__()
-        blocks = [edges.block for layer in program.layers for edges in layer.parts]
-        counts = {*map(len, program.vertices)}
-        for block in blocks:
-            others = int(torch.count_nonzero(block.src != block.dst()))
-            for rows, edges in product((block.num_src, block.num_dst), (block.num_edges, others)):
-                counts |= {rows, edges, rows + edges}  # a convolution may add loops, and take away those that are there
-        self._counts = counts - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
-        self._model = model
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if draws(func, args, kwargs or {}):
-            drawn = out if isinstance(out, Tensor) else out[0]
-            if self._counts.intersection(drawn.shape):
-                raise ModelError(of_random_numbers(self._model, name_of_function(func)))
-        return out
+def _rows_and_edges(program: Program) -> set[int]:
+    """How many rows and edges there are in some layer of a program."""
+    counts = {*map(len, program.vertices)}
+    for block in (edges.block for layer in program.layers for edges in layer.parts):
+        others = int(torch.count_nonzero(block.src != block.dst()))
+        for rows, edges in product((block.num_src, block.num_dst), (block.num_edges, others)):
+            counts |= {rows, edges, rows + edges}  # a convolution may add loops, and take away those that are there
+    return counts
 
 
 class Run:
@@ -105,7 +85,7 @@ class Run:
         trained = nn.ModuleList([self.model, *beside])
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
-        self._reads = reads
+        self._reads, self._beside = reads, [Beside(module) for module in beside]
         # When random numbers were last looked for, a stream of them each epoch; and what the model was then.
         self._looked: tuple[int, ...] | None = None
         self._state = plain_state(self.model)
@@ -127,28 +107,37 @@ class Run:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
         In training the random numbers of torch, numpy and Python begin anew with each batch, so that any plan draws the same
-        ones for parameters (DropConnect) and for whole layers; of rows only those of dropout are, which are keyed.
+        ones for parameters (DropConnect) and for whole layers; of rows only those of dropout are, which are keyed. What runs
+        a batch again draws others.
         """
         part = batch if isinstance(batch, Part) else batch.part
+        again = (part.runs,) if part.runs else ()
+        part.runs += 1
+        key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
-            seed_everything(*part.draws_key)
-        with self._arithmetic(), self._looking(part):
-            out = self.forward(part.x, part.program, part.key)
+            seed_everything(*part.draws_key, *again)
+        look = self._is_to_look(part)
+        for beside in self._beside:
+            beside.follow(part, key, self.loader.graph, look)
+        with self._arithmetic(), Draws() if look else nullcontext() as drawn:
+            out = self.forward(part.x, part.program, key)
+        if drawn is not None:
+            check_draws(drawn, self.model, _rows_and_edges(part.program))
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
-    def _looking(self, part: Part) -> AbstractContextManager[object]:
-        """In an epoch's first batch in training: what several workers would train otherwise is refused.
+    def _is_to_look(self, part: Part) -> bool:
+        """In an epoch's first batch in training: is what several workers would train otherwise to be refused?
 
         What a model does may change from epoch to epoch, as a noise that sets in later.
         """
         epoch = part.draws_key and part.draws_key[:-1]
         if epoch in (None, self._looked) or not self.model.training or self.world.size == 1:
-            return nullcontext()
+            return False
         self._looked, state = epoch, plain_state(self.model)
         if state != self._state:
             check_model(self.settings, self.encoder, self.loader.graph.num_features, self.world.size)
             self._state = state
-        return _NoDraws(self.model, part.program)
+        return True
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         """What products of matrices are computed in."""
@@ -161,7 +150,8 @@ class Run:
 
         All workers call this together.
         """
-        return self.comm.sum(torch.as_tensor(value).detach().clone())
+        dtype = torch.float64 if isinstance(value, float) else None
+        return self.comm.sum(torch.as_tensor(value, dtype=dtype).detach().clone())
 
     def describe(self) -> str:
         """The run in one line."""
@@ -198,6 +188,8 @@ class Run:
         self.loader.close()
         self.forward.close()
         self.sync.close()
+        for beside in self._beside:
+            beside.close()
         gc.unfreeze()
 
 

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -15,7 +15,8 @@ from weft.errors import ModelError, reason_of
 from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
-from weft.nn.row_by_row import other_parameters
+from weft.nn.depths import in_mode
+from weft.nn.row_by_row import Draws, WithoutBatchNorm, buffers_kept, other_parameters
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
@@ -43,7 +44,8 @@ class BlackBox(Convolution):
             return
         own = _looks_at_own_edges(self.conv, block, x, options)
         with other_parameters(self.conv):  # what is multiplied by nought at first is learned
-            own = own and _looks_at_own_edges(self.conv, block, x, options)
+            for training in (False, True):
+                own = own and _looks_at_own_edges(self.conv, block, x, options, training)
         if not own:
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
@@ -53,12 +55,15 @@ class BlackBox(Convolution):
         self._looked = True
 
 
-def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+def _looks_at_own_edges(
+    conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object], training: bool = False
+) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a ring of a few
     vertices with random rows, as wide as those of a block; what edges and rows come with is taken from there, too. The
-    others have more edges, and there may be some without any.
+    others have more edges, and there may be some without any. In training dropout and batch normalisation are left out, and
+    one that draws other random numbers is not told of.
     """
     vertices, half = torch.arange(_TRIED), _TRIED // 2
     dst = vertices.repeat_interleave(torch.where(vertices < half, 2, 3))
@@ -82,20 +87,24 @@ def _looks_at_own_edges(conv: MessagePassing, block: Block, x: Tensor, options: 
         out = type(conv).forward(conv, rows[:count][at], ends[:, by_destination], **given)
         return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
-    training = [module for module in conv.modules() if module.training]
-    conv.eval()
-    try:
-        with torch.no_grad():
-            alone, *beside = (
-                forward(_TRIED, 2 * half),
-                forward(_TRIED, 5 * half),
-                forward(2 * _TRIED, 2 * half),
-                forward(_TRIED, 5 * half, backwards=True),
-            )
-            return alone is None or all(other is not None and alike(alone, other) for other in beside)
-    finally:
-        for module in training:
-            module.training = True
+    left_out = (WithoutBatchNorm(), _WithoutDropout()) if training else ()
+    with torch.no_grad(), in_mode(conv, training), buffers_kept(conv), Draws() as drawn, ExitStack() as stack:
+        for mode in left_out:
+            stack.enter_context(mode)
+        alone, *beside = (
+            forward(_TRIED, 2 * half),
+            forward(_TRIED, 5 * half),
+            forward(2 * _TRIED, 2 * half),
+            forward(_TRIED, 5 * half, backwards=True),
+        )
+    if alone is None or (training and drawn.shapes):
+        return True
+    return all(other is not None and alike(alone, other) for other in beside)
+
+
+class _WithoutDropout(TorchFunctionMode):
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        return args[0] if func is F.dropout else func(*args, **(kwargs or {}))
 
 
 class _OwnForward(Merge):
@@ -221,9 +230,7 @@ class _OnBlock(TorchFunctionMode):
         keys = self._keys(x) if call.run.keys else None
         if keys is None:
             return torch.dropout(x, p, True)
-        key, columns = call.run.next_dropout(), x[:1].numel()
-        mask = functional.dropout_mask(len(x), columns, p, keys, key, call.x.dtype).to(x.dtype).view(x.shape)
-        return x.mul_(mask) if inplace else x * mask
+        return functional.dropped(x, p, keys, call.run.next_dropout(), inplace)
 
     def _keys(self, x: Tensor) -> Tensor | None:
         """What names the edge, the vertex or the added loop of each row, the same on any worker; None: it can't be told."""

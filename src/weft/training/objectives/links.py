@@ -1,6 +1,7 @@
 """Links as what is learned: pairs with negatives for each batch, their loss, and how high links rank in evaluation."""
 
 from collections.abc import Iterable
+from contextlib import nullcontext
 from functools import partial
 from typing import ClassVar, Self
 
@@ -9,13 +10,15 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
+from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
-from weft.keys import Stream
-from weft.nn import LinkPredictor, link_loss, loss_terms, make_decoder
+from weft.keys import Stream, mix64
+from weft.keys import key as make_key
+from weft.nn import KeyedDropout, LinkPredictor, alike, link_loss, loss_terms, make_decoder
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
-from weft.training.objectives.objective import Objective, Outputs, Targets
+from weft.training.objectives.objective import Halves, Objective, Outputs, Targets
 from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, pair_targets, places_in
 
 _SCORES = 1 << 17  # that a worker computes at once
@@ -80,7 +83,7 @@ class LinkObjective(Objective):
         else:
             when = (s.optimisation.seed, epoch)
             drawn = uniform_negatives(train, batch[chosen], s.task.num_negatives, when, train, alike=self._alike)
-        return self._paired(train, batch[chosen], drawn)
+        return self._paired(train, batch[chosen], drawn, make_key(Stream.HEAD, s.optimisation.seed, epoch, number))
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> PairExamples:
         """The links of a batch, whose negatives are drawn for those that are needed."""
@@ -92,10 +95,7 @@ class LinkObjective(Objective):
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's pairs of a batch, summed over its terms."""
         assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
-        s = self._settings
-
-        def part(rows: Tensor, first: int, end: int) -> Tensor:
-            return link_loss(model.score(*targets.of(rows, first, end)), s.task.loss, s.task.margin)
+        part = partial(self._loss_of, model, targets)
 
         size = max(1, _SCORES // targets.tails.shape[1])
         if len(targets) <= size:
@@ -104,6 +104,23 @@ class LinkObjective(Objective):
         spans = [(first, min(first + size, len(targets))) for first in range(0, len(targets), size)]
         losses = [torch.utils.checkpoint.checkpoint(part, rows, *span, use_reentrant=False) for span in spans]
         return torch.stack(losses).sum()
+
+    def _loss_of(self, model: LinkPredictor, targets: PairTargets, rows: Tensor, first: int, end: int) -> Tensor:
+        s = self._settings
+        return link_loss(_scores_of(model, targets, rows, first, end), s.task.loss, s.task.margin)
+
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+        """Tried on two halves of the links: a decoder scores each pair by itself."""
+        assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
+        count = min(len(targets), max(2, _SCORES // targets.tails.shape[1]))
+        tried = Halves.of(partial(_scores_of, model, targets, rows.detach()), count)
+        who = f"decoder {type(model.decoder).__name__}"
+        tried.check_draws(who)
+        if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):
+            raise TrainingError(
+                f"{who} gives pairs other scores if other pairs are beside them, but several workers (or micro-batches) "
+                f"each have some of a batch: let each score be of its two rows alone, or train on one worker"
+            )
 
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs, in the order of their original ids."""
@@ -155,9 +172,15 @@ class LinkObjective(Objective):
         drawn = uniform_negatives(links, at, s.task.eval_negatives, when, self._links.all, Stream.EVALUATE, self._alike)
         return self._paired(links, at, drawn)
 
-    def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray) -> Pairs:
-        heads, tails = links.ends(at)
-        return Pairs(self._ids(heads), self._ids(np.concatenate([tails[:, None], drawn], axis=1)))
+    def _paired(self, links: Links, at: np.ndarray, drawn: np.ndarray, key: int | None = None) -> Pairs:
+        """`key`: of this batch's randomness, in training."""
+        heads, own = links.ends(at)
+        tails = np.concatenate([own[:, None], drawn], axis=1)
+        keys = None
+        if key is not None:
+            of_heads = mix64(heads.astype(np.uint64) ^ np.uint64(key))
+            keys = mix64(of_heads[:, None] ^ tails.astype(np.uint64)).view(np.int64)
+        return Pairs(self._ids(heads), self._ids(tails), keys)
 
     def _ids(self, original: np.ndarray) -> np.ndarray:
         """Where vertices of original ids are in this graph."""
@@ -170,6 +193,13 @@ class LinkObjective(Objective):
         holders[theirs] = np.repeat(np.arange(comm.size, dtype=np.uint16), counts)
         holders[held] = comm.rank
         return holders
+
+
+def _scores_of(model: LinkPredictor, targets: PairTargets, rows: Tensor, first: int, end: int) -> Tensor:
+    """The scores of some links. A decoder's dropout is by pair, or by link where it is of heads alone."""
+    keys = None if targets.keys is None else targets.keys[first:end]
+    with nullcontext() if keys is None else KeyedDropout(0, [keys, keys[:, 0]]):
+        return model.score(*targets.of(rows, first, end))
 
 
 def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:

@@ -10,19 +10,57 @@ own, gradients are summed over workers, and the sum is divided by the number of 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from typing import ClassVar, Self
+from collections.abc import Callable, Iterable
+from itertools import zip_longest
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from weft.devices import Movable
+from weft.errors import TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
+from weft.nn import Draws, WithoutBatchNorm
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 
 Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
+
+
+class Halves(NamedTuple):
+    """What examples are told by, tried: of all of them, and of either half; batch normalisation is left out."""
+
+    whole: Tensor
+    first: Tensor
+    rest: Tensor
+    drew: bool  # random numbers by torch
+    by: str | None  # by this function of torch, as many as there are examples
+
+    @classmethod
+    def of(cls, tell: Callable[[int, int], Tensor], count: int) -> Self:
+        """`tell`: a loss or scores of the examples from one place to another."""
+        found: list[Tensor] = []
+        drew: list[list[tuple[str, torch.Size]]] = []
+        generator = torch.get_rng_state()
+        for start, end in ((0, count), (0, count // 2), (count // 2, count)):
+            with torch.no_grad(), WithoutBatchNorm(), Draws() as drawn:
+                found.append(tell(start, end))
+            drew.append(drawn.shapes)
+        torch.set_rng_state(generator)
+        pairs = zip_longest(drew[0], drew[1])
+        by = next(((one or other)[0] for one, other in pairs if one != other), None)
+        whole, first, rest = found
+        return cls(whole, first, rest, any(drew), by)
+
+    def check_draws(self, who: str) -> None:
+        """Refuse random numbers for each example."""
+        if self.by is not None:
+            raise TrainingError(
+                f"{who} draws random numbers by {self.by} for each of the examples, which several workers (or "
+                f"micro-batches) would draw otherwise: draw as many whatever a batch has, or train on one worker"
+            )
 
 
 class Targets(Movable, ABC):

@@ -27,13 +27,14 @@ class Pairs:
 
     heads: np.ndarray  # [links] vertex ids
     tails: np.ndarray  # [links, 1 + negatives] vertex ids
+    keys: np.ndarray | None = None  # [links, 1 + negatives] int64, in training: of the randomness of each pair
 
     def __len__(self) -> int:
         return len(self.heads)
 
     def part(self, chosen: np.ndarray) -> "Pairs":
         """Some of them: by place, or by a mask."""
-        return Pairs(self.heads[chosen], self.tails[chosen])
+        return Pairs(self.heads[chosen], self.tails[chosen], None if self.keys is None else self.keys[chosen])
 
     def ends(self) -> np.ndarray:
         """Every vertex that is in a pair, once, rising."""
@@ -48,6 +49,7 @@ class PairTargets(Targets):
     heads: Tensor  # [links] int64
     tails: Tensor  # [links, 1 + negatives] int64
     route: Route | None  # None: all rows are this worker's own
+    keys: Tensor | None = None  # as the pairs have them
 
     def __len__(self) -> int:
         return len(self.heads)
@@ -122,8 +124,9 @@ def pair_targets(
     holds the row of each vertex.
     """
     ids, heads = torch.from_numpy(pairs.heads.astype(np.int64)), torch.from_numpy(place(pairs.heads))
+    keys = None if pairs.keys is None else torch.from_numpy(pairs.keys)
     if comm.size == 1:
-        return PairTargets(ids, heads, torch.from_numpy(place(pairs.tails)), None)
+        return PairTargets(ids, heads, torch.from_numpy(place(pairs.tails)), None, keys)
     wanted, at = np.unique(pairs.tails, return_inverse=True)
     grouped = Grouped.by(worker_of(wanted), comm.size)
     own = grouped.of(comm.rank)
@@ -134,4 +137,4 @@ def pair_targets(
     at_row[remote] = held + np.arange(len(remote))
     total = held + len(remote)
     route = Route(held, total, torch.from_numpy(place(requests)), request_counts, counts, None, None)
-    return PairTargets(ids, heads, torch.from_numpy(at_row[at.reshape(pairs.tails.shape)]), route)
+    return PairTargets(ids, heads, torch.from_numpy(at_row[at.reshape(pairs.tails.shape)]), route, keys)

@@ -14,7 +14,7 @@ from weft.graph import Graph
 from weft.nn import alike
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
-from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
+from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets
 
 Vertices = np.ndarray | Tensor | Sequence[int]  # by id, or a mask of all
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # rows [n, width] and labels [n] to losses [n]
@@ -116,22 +116,23 @@ class VertexObjective(Objective):
         return F.cross_entropy(rows, labels, reduction="sum")
 
     def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
-        """Tried on two halves of the rows; not told of a loss that draws random numbers."""
+        """Tried on two halves of the rows."""
         if type(self).loss is VertexObjective.loss or not isinstance(targets, VertexTargets):
             return
         if len(targets.ids) != len(rows):
             return
-        half, drawn = len(rows) // 2, torch.get_rng_state()
-        with torch.no_grad():
-            first, rest = (
-                self.loss(model, rows.detach()[some], targets.of(some)) for some in (slice(half), slice(half, None))
-            )
-        if torch.equal(drawn, torch.get_rng_state()) and not alike(first + rest, loss.detach()):
+
+        def loss_of(first: int, end: int) -> Tensor:
+            return self.loss(model, rows.detach()[first:end], targets.of(slice(first, end)))
+
+        tried, who = Halves.of(loss_of, len(rows)), f"{type(self).__name__}.loss()"
+        tried.check_draws(who)
+        if not tried.drew and not alike(tried.first + tried.rest, tried.whole):
             raise TrainingError(
-                f"{type(self).__name__}.loss() gives {float(loss):.6g} for {len(rows)} vertices, and {float(first):.6g} and "
-                f"{float(rest):.6g} for the halves of them: let it be a sum over vertices (as with reduction='sum'), for "
-                f"workers (or micro-batches) that each have some add theirs up, and train divides by all; or train on one "
-                f"worker"
+                f"{who} gives {float(tried.whole):.6g} for {len(rows)} vertices, and {float(tried.first):.6g} and "
+                f"{float(tried.rest):.6g} for the halves of them: let it be a sum over vertices (as with reduction='sum'), "
+                f"for workers (or micro-batches) that each have some add theirs up, and train divides by all; or train on "
+                f"one worker"
             )
 
     def vertices(self, split: str) -> np.ndarray:
@@ -189,6 +190,14 @@ class LossObjective(VertexObjective):
 
     def __init__(self, loss: LossFunction) -> None:
         """`loss`: of rows and labels; a number for each vertex."""
+        learned = (
+            [name for name, p in loss.named_parameters() if p.requires_grad] if isinstance(loss, nn.Module) else []
+        )
+        if learned:
+            raise ConfigError(
+                f"the loss has parameters to learn ({', '.join(learned)}), which weft.train does not train: write the loop, "
+                f"with weft.parallel(model, loader, loss), or make them constants (requires_grad_(False))"
+            )
         self._loss = loss
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
@@ -215,10 +224,13 @@ class LossObjective(VertexObjective):
     def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
         """Refuse a loss that hangs on which other vertices are there: each vertex's own is looked at."""
         assert isinstance(targets, VertexTargets)
-        half = slice(len(rows) // 2)
-        with torch.no_grad():
-            whole, some = (self._losses(rows.detach()[part], targets.of(part)) for part in (slice(None), half))
-        if not alike(some, whole[half]):
+
+        def losses_of(first: int, end: int) -> Tensor:
+            return self._losses(rows.detach()[first:end], targets.of(slice(first, end)))
+
+        tried = Halves.of(losses_of, len(rows))
+        tried.check_draws("the loss function")
+        if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):
             raise TrainingError(
                 "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
                 "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"

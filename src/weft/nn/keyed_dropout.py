@@ -1,0 +1,36 @@
+"""Dropout outside of the model's forward: keyed by what a row is of, so that it is the same wherever that is computed."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from weft.keys import key as make_key
+from weft.nn.functional import dropped
+
+
+class KeyedDropout(TorchFunctionMode):
+    """Within it dropout is by the keys of rows; what has other rows is left to torch."""
+
+    def __init__(self, key: int, rows: Sequence[Tensor]) -> None:
+        """`rows`: the keys of each kind of rows that there may be, such as [pairs, tails] and [pairs]."""
+        super().__init__()
+        self._key, self._rows, self._calls = key, rows, 0
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in (F.dropout, torch.dropout):
+            return self._dropout(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or p == 0:
+            return x
+        alike = (keys for keys in self._rows if x.shape[: keys.dim()] == keys.shape or x.shape[:1] == (keys.numel(),))
+        keys = next(alike, None)
+        if keys is None:
+            return torch.dropout(x, p, True)
+        self._calls += 1
+        return dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)

@@ -1,0 +1,83 @@
+"""Modules beside the model, such as heads: what they do with its rows is the same on any worker, or refused."""
+
+from contextlib import ExitStack
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from weft.errors import ModelError
+from weft.graph import Graph
+from weft.keys import Stream
+from weft.keys import key as make_key
+from weft.nn import Draws, KeyedDropout, alike, in_mode, of_random_numbers
+from weft.sampling import keys_of
+from weft.training.batches import Part
+
+
+def check_draws(drawn: Draws, model: nn.Module, counts: set[int]) -> None:
+    """Refuse random numbers of torch for so many rows or edges: which are whose differs from plan to plan.
+
+    What is drawn in the shape of parameters, all workers draw alike.
+    """
+    counts = counts - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
+    for function, shape in drawn.shapes:
+        if counts.intersection(shape):
+            raise ModelError(of_random_numbers(model, function))
+
+
+class Beside:
+    """A module beside the model, such as a head: its dropout is by the vertices of the rows that the model gave last."""
+
+    def __init__(self, module: nn.Module | None = None) -> None:
+        self._dropout: KeyedDropout | None = None
+        self._draws: Draws | None = None
+        self._looks, self._count, self._within = False, 0, ExitStack()
+        self._hooks: list[RemovableHandle] = []
+        if module is not None:
+            before = module.register_forward_pre_hook(self._begin)
+            self._hooks = [before, module.register_forward_hook(self._end, always_call=True)]
+
+    def __reduce__(self) -> tuple[type["Beside"], tuple[()]]:
+        """A copy of the module, or one that is saved, is not in the run."""
+        return Beside, ()
+
+    def follow(self, part: Part, key: tuple[int, ...] | None, graph: Graph, look: bool) -> None:
+        """Rows of a part come; `look`: at whether it draws random numbers for them."""
+        ids = keys_of(graph, part.targets.ids.cpu().numpy()).to(part.targets.ids.device)
+        self._dropout = None if key is None else KeyedDropout(make_key(*key, Stream.HEAD), [ids])
+        self._looks, self._count = look, len(ids)
+
+    def close(self) -> None:
+        """The module is as it was before."""
+        for hook in self._hooks:
+            hook.remove()
+
+    def _begin(self, module: nn.Module, given: tuple) -> None:
+        self._within.close()
+        if self._dropout is not None and module.training:
+            self._within.enter_context(self._dropout)
+            self._draws = self._within.enter_context(Draws()) if self._looks else None
+
+    def _end(self, module: nn.Module, given: tuple, out: object) -> None:
+        self._within.close()
+        if self._draws is not None:
+            drawn, self._draws = self._draws, None
+            check_draws(drawn, module, {self._count})
+            self._check_rows(module, given)
+
+    def _check_rows(self, module: nn.Module, given: tuple) -> None:
+        """Refuse a module that gives rows otherwise if others are beside them; one that gives no rows is not tried."""
+        half = self._count // 2
+        some = [x[:half] if isinstance(x, Tensor) and x.shape[:1] == (self._count,) else x for x in given]
+        with torch.no_grad(), in_mode(module, False):
+            try:
+                whole, alone = module.forward(*given), module.forward(*some)
+            except Exception:  # its own code, on fewer rows than it may be made for
+                return
+        rows = isinstance(whole, Tensor) and isinstance(alone, Tensor) and whole.shape[:1] == (self._count,)
+        if rows and not alike(whole[:half], alone):
+            raise ModelError(
+                f"{type(module).__name__} mixes the rows of different vertices, of which each worker has some: normalise by "
+                f"vertex (nn.LayerNorm), or train on one worker"
+            )
