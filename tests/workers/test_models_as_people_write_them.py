@@ -8,7 +8,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import MLP, GATConv, GATv2Conv, GCNConv, GINConv, MessagePassing, SAGEConv, SuperGATConv
+from torch_geometric.nn import (
+    MLP,
+    GATConv,
+    GATv2Conv,
+    GCNConv,
+    GINConv,
+    GINEConv,
+    MessagePassing,
+    NNConv,
+    SAGEConv,
+    SuperGATConv,
+    TransformerConv,
+)
 from torch_geometric.utils import add_self_loops
 
 import weft
@@ -375,6 +387,53 @@ class NeedsWeights(MessagePassing):
 
 def test_a_convolution_that_can_not_do_without_weights(ranks, graphs):
     agree(ranks, graphs, lambda: Two(NeedsWeights, True), plan=Plan(("pull", "pull"), seeds="home"))
+
+
+class InColumns(Two):
+    """Weights of edges as rows of one number."""
+
+    column = staticmethod(lambda weight: weight.view(-1, 1))
+
+    def forward(self, x, edge_index, edge_weight):
+        weight = self.column(edge_weight)
+        return self.second(self.between(self.first(x, edge_index, weight)), edge_index, weight)
+
+
+OF_ROWS_OF_EDGES = {
+    "gine": lambda width, out: GINEConv(nn.Linear(width, out), edge_dim=1),
+    "transformer": lambda width, out: TransformerConv(width, out, edge_dim=1),
+    "nn": lambda width, out: NNConv(width, out, nn.Linear(1, width * out)),
+    "gat": lambda width, out: GATConv(width, out, edge_dim=1),
+}
+
+
+@pytest.mark.parametrize("name", OF_ROWS_OF_EDGES)
+def test_weights_of_edges_as_rows_of_one_number(ranks, graphs, name):
+    agree(ranks, graphs, lambda: InColumns(OF_ROWS_OF_EDGES[name]), plan=Plan(("pull", "pull"), seeds="home"))
+    graph = open_graph(graphs / "1")
+    with seeded(3):
+        model = InColumns(OF_ROWS_OF_EDGES[name])
+    src, dst = graph.indices, np.repeat(np.arange(300), np.diff(graph.indptr))
+    edges, weights = torch.from_numpy(np.stack([src, dst]).astype(np.int64)), torch.from_numpy(graph.edge_weight[:])
+    expected = model(torch.from_numpy(graph.features[:]), edges, weights)
+    loader = weft.Loader(graph, fanouts=(-1, -1), batch_size=len(graph.seeds("train")))
+    run, batch = weft.parallel(model, loader), next(iter(loader))
+    torch.testing.assert_close(run(batch), expected[batch.seeds], rtol=1e-4, atol=1e-5)
+    run.close()
+
+
+@pytest.mark.parametrize("column", [lambda w: w[:, None], lambda w: w.unsqueeze(-1), lambda w: w.reshape(-1, 1)])
+def test_rows_of_one_number_however_they_are_made(graphs, column):
+    model = InColumns(OF_ROWS_OF_EDGES["gine"])
+    model.column = column
+    assert weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1).history
+
+
+def test_weights_of_edges_in_another_shape_than_a_convolution_takes(graphs):
+    with pytest.raises(
+        ModelError, match=r"one number each .*: if it takes a row of each edge, give it edge_weight\.view"
+    ):
+        weft.train(open_graph(graphs / "1"), Two(OF_ROWS_OF_EDGES["gine"], True), fanouts=(3, 2), epochs=1)
 
 
 class ByNumber(MessagePassing):

@@ -192,4 +192,4 @@ def _of_edges(value: object, x: Tensor) -> object:
     if not isinstance(value, Handle):
         return value
     of_type = value.stands_for == "edge_type"
-    return torch.zeros(len(x), dtype=torch.int64, device=x.device) if of_type else x.new_ones(len(x))
+    return value.shaped(torch.zeros(len(x), dtype=torch.int64, device=x.device) if of_type else x.new_ones(len(x)))

@@ -14,7 +14,7 @@ from torch_geometric.nn.conv import message_passing
 
 from weft.scratch import remove_cache_of_torch
 
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()  # a module that is generated for a script may run that once more
 
 
 class _Source(InspectLoader):
@@ -39,8 +39,8 @@ def module_from_template(module_name: str, template_path: str, tmp_dirname: str,
             spec = importlib.util.spec_from_loader(module_name, _Source(text))
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
             sys.modules[module_name] = module
+            spec.loader.exec_module(module)
         return sys.modules[module_name]
 
 

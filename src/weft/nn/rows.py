@@ -124,20 +124,27 @@ class Handle(Tensor):
     """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
 
     stands_for: str
+    column: bool  # does it stand for values [edges, 1], not [edges]?
 
     @staticmethod
-    def of(name: str) -> "Handle":
+    def of(name: str, column: bool = False) -> "Handle":
         """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
         shape = (2, 0) if name == "edge_index" else (0,)
         handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
-        handle.stands_for = name
+        handle.stands_for, handle.column = name, column
         return handle
+
+    def shaped(self, values: Tensor) -> Tensor:
+        """Values of edges in the shape that it stands for."""
+        return values[:, None] if self.column else values
 
     @classmethod
     def __torch_function__(
         cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        """Refuse: the whole graph's edges do not exist here."""
+        """Refuse: the whole graph's edges do not exist here. That values are to be a column is noted."""
+        if _makes_column(getattr(func, "__name__", ""), args[1:], kwargs or {}) and not _is_edge_index(args[0]):
+            return Handle.of(args[0].stands_for, column=True)
         if getattr(func, "__name__", "") in ("__get__", "as_subclass", "dim", "size"):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
@@ -275,6 +282,15 @@ class _Bound:
 
 def _is_edge_index(value: object) -> bool:
     return isinstance(value, Handle) and value.stands_for == "edge_index"
+
+
+def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Does a function make [edges, 1] of [edges]?"""
+    if function in ("view", "reshape"):
+        return tuple(_many(*(args or kwargs.values()))) == (-1, 1)
+    if function == "unsqueeze":
+        return next(iter((*args, *kwargs.values()))) in (1, -1)
+    return function == "__getitem__" and args == ((slice(None), None),)
 
 
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:

@@ -117,7 +117,7 @@ class Traversal:
 
     def arrive(self, reached: Sequence[np.ndarray]) -> None:
         """Vertices of this worker that others reached in the last hop."""
-        self._wanted[OWNER] = np.unique(np.concatenate([self._wanted[OWNER], *reached]))
+        self._wanted[OWNER] = _each_once([self._wanted[OWNER], *reached], self._vertices)
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
             self.inputs.answered.append(self._wanted[OWNER])
@@ -269,6 +269,14 @@ class Traversal:
                     alike.append(last := _Fetch([], vertices, fetcher, taken, moves.held))
                 last.layers.append(placed)
         self._fetches += alike
+
+
+def _each_once(sets: Sequence[np.ndarray], vertices: int) -> np.ndarray:
+    """What is in any of some sets of vertices, rising."""
+    there = np.zeros(vertices, dtype=bool)
+    for ids in sets:
+        there[ids] = True
+    return np.flatnonzero(there).astype(sets[0].dtype)
 
 
 class DryRun:

@@ -15,13 +15,15 @@ piece is a share of one with as many; what does not depend on rows is the proces
 
 import copy
 import inspect
+import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from itertools import pairwise, product
 from resource import RUSAGE_SELF, getrusage
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -52,6 +54,8 @@ from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost, LayerMessages, Message, ModelCost
 from weft.sampling import Block
 
+Module = TypeVar("Module", bound=nn.Module)
+
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
@@ -74,7 +78,7 @@ def model_cost(
     device: torch.device = _CPU,
 ) -> ModelCost:
     """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together."""
-    model, (rank, size) = copy.deepcopy(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
+    model, (rank, size) = copied(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
     runs: list[Callable[[], list[float]]] = []
     for depth, (layer, shape) in enumerate(zip(layers, shapes, strict=True)):
         stand = _Bench(graph, layer, depth, shape, workers, device)
@@ -119,11 +123,17 @@ def model_cost(
     return ModelCost(costs, between, step * begun, paced, parameters, widths, there)
 
 
+def copied(module: Module) -> Module:
+    """A copy to be run. It shares what PyG knows of its methods' arguments, which would take longest to be copied."""
+    known = [conv.inspector for conv in module.modules() if isinstance(conv, MessagePassing)]
+    return copy.deepcopy(module, {id(inspector): inspector for inspector in known})
+
+
 class _Bench:
     """A copy of one convolution, run by itself on random rows and edges."""
 
     def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
-        conv, width = copy.deepcopy(layer.convolution.conv).train().to(device), layer.wide
+        conv, width = copied(layer.convolution.conv).train().to(device), layer.wide
         self._convolution, self._most = convolution_of(conv), most_rows((width, layer.out), device)
         self._graph, self._depth, self._device = graph, depth, device
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
@@ -245,15 +255,32 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
 
 
 def messages_of_layers(
-    graph: Graph, layers: Sequence[Met], placements: Sequence[Placement], workers: int
+    graph: Graph,
+    layers: Sequence[Met],
+    placements: Sequence[Placement],
+    workers: int,
+    comm: Communicator | None = None,
 ) -> LayerMessages:
-    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not."""
-    return {
-        (depth, kind.name, by_request): messages_of(graph, layer, depth, kind, by_request, workers)
-        for (depth, layer), kind in product(enumerate(layers), placements)
-        for by_request in (True, False)
+    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
+
+    With a communicator all its workers find some of them, and tell each other.
+    """
+    rank, size = (comm.rank, comm.size) if comm else (0, 1)
+    wanted = [
+        (depth, kind, by_request)
+        for depth, kind, by_request in product(range(len(layers)), placements, (True, False))
         if not depth or kind.takes != {INPUT}
-    }
+    ]
+    mine = [
+        messages_of(graph, layers[depth], depth, kind, by_request, workers)
+        for depth, kind, by_request in wanted[rank::size]
+    ]
+    told = json.dumps([None if some is None else [asdict(one) for one in some] for some in mine])
+    found: LayerMessages = {}
+    for worker, said in enumerate(comm.told(told) if comm else [told]):
+        for (depth, kind, by_request), some in zip(wanted[worker::size], json.loads(said), strict=True):
+            found[depth, kind.name, by_request] = None if some is None else [Message(**one) for one in some]
+    return found
 
 
 def messages_of(

@@ -29,7 +29,7 @@ from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
 from weft.planner.loads import Counted, EdgeValues, ModelCost, PlanLayer, PlanPart, Setting
-from weft.planner.model_cost import messages_of_layers, model_cost
+from weft.planner.model_cost import copied, messages_of_layers, model_cost
 from weft.planner.price import Price, Priced, Prices
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.sampling import DeviceLists, NeighborSampler
@@ -87,7 +87,7 @@ class Space(ABC):
 
     def _meet(self, model: nn.Module) -> None:
         """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
-        model = copy.deepcopy(model)
+        model = copied(model)
         self.convolutions = convolutions(model.model if isinstance(model, Decoupled) else model, self.columns)
 
     def learn(self, model: nn.Module) -> None:
@@ -97,7 +97,7 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
         self.model: ModelCost = model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
-        messages = messages_of_layers(graph, found, self.kinds, self.size) if self.size > 1 else {}
+        messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)
         numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
@@ -106,7 +106,7 @@ class Space(ABC):
         by_columns = [kind for kind in self.kinds if kind.takes == {INPUT}]  # of which fewer workers have wider ones
         for group in self._settings:
             if (members := self._members[group]) != self.size:
-                wider = messages_of_layers(graph, found, by_columns, members)
+                wider = messages_of_layers(graph, found, by_columns, members, comm)
                 self._settings[group] = replace(self.setting, messages=messages | wider)
         self.named = {name: self._with_choices(make) for name, make in self.makers().items()}
         self._cluster: Cluster | None = None  # of which prices are known:

@@ -1,6 +1,8 @@
 """What PyG generates for a convolution stays in memory, and TorchScript finds its text there."""
 
 import inspect
+import subprocess
+import sys
 import tempfile
 
 import torch
@@ -26,6 +28,17 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     assert "Doubling_propagate" in type(conv).propagate.__module__
     assert "def propagate(" in inspect.getsource(type(conv).propagate)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_script_that_is_run_once_more_while_its_model_is_made_goes_on(tmp_path):
+    """PyG's Sequential makes a module that imports everything of the caller's file."""
+    (tmp_path / "of_mine.py").write_text(
+        "import weft.nn\n"
+        "from torch_geometric.nn import GCNConv, Sequential\n"
+        "Sequential('x, edge_index', [(GCNConv(4, 2), 'x, edge_index -> x')])\n"
+    )
+    done = subprocess.run([sys.executable, "of_mine.py"], cwd=tmp_path, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_torchscript_finds_it():

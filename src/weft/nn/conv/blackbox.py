@@ -132,7 +132,7 @@ class _OwnForward(Merge):
 
     def _of_edges(self, handle: Handle, block: Block) -> Tensor:
         """What a handle stands for, by another name than the graph's; numbers are of the model's type."""
-        values = self._call.program.edge_values(handle.stands_for, block)
+        values = handle.shaped(self._call.program.edge_values(handle.stands_for, block))
         return values.to(self._call.x.dtype) if values.is_floating_point() else values
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
@@ -152,7 +152,8 @@ class _OwnForward(Merge):
             for name, value in call.others.items():
                 if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
                     options[name] = _with_another(value) if len(value) == block.num_src else value
-        self._check(block, sources, options)
+        with self._named(block):
+            self._check(block, sources, options)
         with _OnBlock(call, block, len(sources)), self._named(block):
             out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != len(sources):
@@ -169,6 +170,12 @@ class _OwnForward(Merge):
             yield
         except (IndexError, RuntimeError) as error:
             alone = int((block.indptr.diff() == 0).sum())
+            handles = [value for value in self._call.others.values() if isinstance(value, Handle)]
+            if any(not handle.column for handle in handles):
+                raise ModelError(
+                    f"{self._call.conv} failed on a batch, with values of edges that are one number each "
+                    f"({reason_of(error)}): if it takes a row of each edge, give it edge_weight.view(-1, 1)"
+                ) from error
             if not alone:
                 raise
             raise ModelError(
