@@ -48,6 +48,11 @@ class LinkPredictor(nn.Module):
         rows = self.encoder(x, edge_index, **edges)
         return self.score(rows[pairs[0]], rows[pairs[1]].unsqueeze(1)).squeeze(1)
 
+    @property
+    def known(self) -> bool:
+        """Is the decoder one of Weft's, which score each pair by itself?"""
+        return type(self.decoder) in (DotProduct, MLP)
+
     def score(self, heads: Tensor, tails: Tensor) -> Tensor:
         """The decoder's scores [links, tails] of rows [links, width] and [links, tails, width]; other shapes are refused."""
         try:

@@ -44,7 +44,7 @@ class Beside:
 
     def follow(self, part: Part, key: tuple[int, ...] | None, graph: Graph, look: bool) -> None:
         """Rows of a part come; `look`: at whether it draws random numbers for them."""
-        ids = keys_of(graph, part.targets.ids.cpu().numpy()).to(part.targets.ids.device)
+        ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
         self._dropout = None if key is None else KeyedDropout(make_key(*key, Stream.HEAD), [ids])
         self._looks, self._count = look, len(ids)
 

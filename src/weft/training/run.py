@@ -35,7 +35,7 @@ _UNUSED = {
 
 
 def _rows_and_edges(program: Program) -> set[int]:
-    """How many rows and edges there are in some layer of a program."""
+    """How many rows and edges there are in some layer of a program, which is in host memory."""
     counts = {*map(len, program.vertices)}
     for block in (edges.block for layer in program.layers for edges in layer.parts):
         others = int(torch.count_nonzero(block.src != block.dst()))
@@ -122,7 +122,7 @@ class Run:
         with self._arithmetic(), Draws() if look else nullcontext() as drawn:
             out = self.forward(part.x, part.program, key)
         if drawn is not None:
-            check_draws(drawn, self.model, _rows_and_edges(part.program))
+            check_draws(drawn, self.model, _rows_and_edges(part.program.host))
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _is_to_look(self, part: Part) -> bool:
