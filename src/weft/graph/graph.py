@@ -15,13 +15,13 @@ from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of, shard_rows
+from weft.graph.identity import identity_of, is_same
 from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_in_memory
 from weft.graph.values import clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
-from weft.keys import mix64_array
 from weft.threads import cached_property
 
 if TYPE_CHECKING:
@@ -217,13 +217,12 @@ class Graph:
 
     @cached_property
     def identity(self) -> str:
-        """What stays the same when a graph is partitioned: sizes, and degrees and labels by original id."""
-        ids = np.arange(self.num_vertices) if self.original_ids is None else np.asarray(self.original_ids)
-        values = np.diff(self.indptr)
-        if self.labels is not None:
-            values = values + 1000 * np.asarray(self.labels, dtype=np.int64).reshape(self.num_vertices, -1).sum(1)
-        total = int((mix64_array(0, ids) * values.view(np.uint64)).sum())
-        return f"{self.num_vertices}-{self.num_edges}-{self.num_features}-{total:016x}"
+        """What stays the same when a graph is partitioned, and differs where another one would be trained on."""
+        return identity_of(self)
+
+    def is_known_as(self, identity: object) -> bool:
+        """Is this the graph that an identity was taken of, perhaps by Weft 0.1.0?"""
+        return is_same(str(identity), self.identity)
 
     @property
     def checksum(self) -> str:

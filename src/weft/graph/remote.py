@@ -57,6 +57,13 @@ class RemoteGraph:
         """Can features be fetched by owner?"""
         return bool(self._tables)
 
+    @property
+    def sums(self) -> str:
+        """What the manifest says of the tables of features, behind what it says of the order of their rows."""
+        entry = self._arrays.get("original_ids")
+        tables = sorted((name, entry.crc32) for name, entry in self._tables.items())
+        return f"shards.{0 if entry is None else entry.crc32:08x}:{zlib.crc32(repr(tables).encode()):08x}"
+
     def fetch_lists(self) -> None:
         """Fetch all but features that come by owner, unless they are here and of their sums; all or nothing."""
         with self._alone():

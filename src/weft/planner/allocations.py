@@ -166,7 +166,7 @@ def _nets_of_split(graph: Graph, task: TrainingTask, traces: Traces) -> list[_ke
 
 def owners_in(graph: Graph, partitioned: Graph) -> np.ndarray:
     """The part of each vertex of a graph as another directory of the same graph has them, [vertices] int32."""
-    if graph.identity != partitioned.identity:
+    if not graph.is_known_as(partitioned.identity):
         raise InputError(
             f"{partitioned.path} is no allocation of {graph.path}: give directories made of the same graph"
         )

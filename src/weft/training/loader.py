@@ -172,7 +172,8 @@ class Loader:
         if lacks := sorted(here.keys() - state.keys()):
             raise ConfigError(f"this is no state of a loader, which has a {lacks[0]}: give what state_dict() gave")
         for name in ("graph", "batch_size", "seed"):
-            if state[name] != here[name]:
+            same = self.graph.is_known_as(state[name]) if name == "graph" else state[name] == here[name]
+            if not same:
                 raise ConfigError(
                     f"this state is of a loader with {name} = {state[name]}, here it is {here[name]} (batch_size over all "
                     f"workers): make the loader as it was made then"

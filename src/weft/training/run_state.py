@@ -220,7 +220,7 @@ class RunState:
     def _check_same_run(self, found: Checkpoint, then: Settings) -> None:
         """A checkpoint goes on only in a run that would have come to it."""
         name, state, batch_size = found.folder.name, found.state, self._loader.mode.batch_size
-        if state["graph"] != self._loader.graph.identity:
+        if not self._loader.graph.is_known_as(state["graph"]):
             raise TrainingError(
                 f"the checkpoint {name} is of another graph: train on that one, or choose another folder"
             )

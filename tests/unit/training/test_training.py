@@ -2,6 +2,7 @@
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -322,6 +323,10 @@ class TestResuming:
             run(graph, epochs=1, checkpoint=where, resume=True, sampler="labor")
         with pytest.raises(TrainingError, match="another graph"):
             run(weft.Graph.open(tmp_path / "other"), epochs=1, checkpoint=where, resume=True)
+        for name in ("split", "features"):  # as of a graph that was imported again in another way
+            other = replace(graph, **{name: np.roll(getattr(graph, name), 1, axis=0)})
+            with pytest.raises(TrainingError, match="another graph"):
+                run(other, epochs=1, checkpoint=where, resume=True)
 
     def test_the_newest_are_kept(self, graph, tmp_path):
         run(graph, epochs=5, checkpoint=tmp_path, keep=2)

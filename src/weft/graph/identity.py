@@ -1,0 +1,123 @@
+"""What a graph is known by, however its vertices are numbered: what was kept of a run goes on with the same graph only.
+
+Sums over the vertices, each hashed with its original id, are the same for a graph and for its allocations. Labels, splits
+and types of vertices count whole. Of many edges or large features, those of some vertices do, evenly spaced by original id:
+a run that starts needs not read all of them.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from weft.graph.csr import vertex_ranges
+from weft.graph.hetero_features import Features
+from weft.keys import mix64, mix64_array
+
+if TYPE_CHECKING:
+    from weft.graph.graph import Graph
+
+_MASK = (1 << 64) - 1
+_AT_ONCE = 1 << 18  # edges, or numbers of rows
+_EDGES, _BYTES = 1 << 22, 64 << 20  # up to which edges, and features, count whole
+_SAMPLE = 4096  # vertices whose edges, or features, count beyond
+_FIRST = 4  # parts of an identity as Weft 0.1.0 wrote it: sizes, and a sum of degrees and labels
+
+
+def identity_of(graph: "Graph") -> str:
+    """Sizes, and sums of degrees and labels; of all that vertices have; of their edges; and of their features."""
+    sizes = f"{graph.num_vertices}-{graph.num_edges}-{graph.num_features}"
+    sums = _degrees_and_labels(graph), _vertices(graph), _edges(graph)
+    return "-".join([sizes, *(f"{total:016x}" for total in sums), _features(graph)])
+
+
+def is_same(said: str, here: str) -> bool:
+    """Do two identities tell of one graph? The first may be of Weft 0.1.0, and features only count that both know alike."""
+    if len(said.split("-")) == _FIRST:
+        return said == here.rsplit("-", 3)[0]
+    (rest, _, features), (rest_here, _, features_here) = said.rpartition("-"), here.rpartition("-")
+    kind, kind_here = features.partition(":")[0], features_here.partition(":")[0]
+    return rest == rest_here and (features == features_here or kind != kind_here)
+
+
+def _degrees_and_labels(graph: "Graph") -> int:
+    values = np.diff(graph.indptr)
+    if graph.labels is not None:
+        values = values + 1000 * np.asarray(graph.labels, dtype=np.int64).reshape(graph.num_vertices, -1).sum(1)
+    ids = np.arange(graph.num_vertices) if graph.original_ids is None else np.asarray(graph.original_ids)
+    return int((mix64_array(0, ids) * values.view(np.uint64)).sum())
+
+
+def _vertices(graph: "Graph") -> int:
+    total = 0
+    arrays = (graph.labels, graph.split, graph.vertex_type)
+    width = 1 if graph.labels is None else graph.labels.size // len(graph.labels)
+    for first, end in _ranges(graph.num_vertices, width):
+        total += _sum(_ids(graph, first, end), [None if array is None else array[first:end] for array in arrays])
+    return total & _MASK
+
+
+def _edges(graph: "Graph") -> int:
+    """Of each list in its order, for neighbours are drawn by their places in it."""
+    total, step = 0, _step(graph.num_vertices, graph.num_edges <= _EDGES)
+    for first, end in vertex_ranges(graph.indptr, _AT_ONCE, _AT_ONCE):
+        ids = _ids(graph, first, end)
+        begins, ends = graph.indptr[first:end], graph.indptr[first + 1 : end + 1]
+        chosen = np.flatnonzero(ids % step == 0)
+        lengths = np.minimum(ends - begins, _EDGES)[chosen]
+        within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        edges = np.repeat(begins[chosen], lengths) + within
+        sources = graph.indices[edges] if graph.original_ids is None else graph.original_ids[graph.indices[edges]]
+        values = [None if array is None else array[edges] for array in (graph.edge_weight, graph.edge_type)]
+        total += _sum(np.repeat(ids[chosen], lengths), [within, sources, *values])
+    return total & _MASK
+
+
+def _features(graph: "Graph") -> str:
+    """The sum of the rows; or, where hosts have only some of them, what the manifest says of each table."""
+    if graph.features is None:
+        return "none"
+    if graph.remote is not None and graph.remote.in_shards:
+        return graph.remote.sums
+    total, step = 0, _step(graph.num_vertices, graph.features.nbytes <= _BYTES)
+    for first, end in _ranges(graph.num_vertices, graph.num_features if step == 1 else 1):
+        ids = _ids(graph, first, end)
+        chosen = np.flatnonzero(ids % step == 0)
+        total += _sum(ids[chosen], [_rows(graph.features, first + chosen)])
+    return f"rows:{total & _MASK:016x}"
+
+
+def _rows(features: Features, ids: np.ndarray) -> np.ndarray:
+    return np.asarray(features[ids])
+
+
+def _ids(graph: "Graph", first: int, end: int) -> np.ndarray:
+    return np.arange(first, end) if graph.original_ids is None else np.asarray(graph.original_ids[first:end])
+
+
+def _step(vertices: int, whole: bool) -> int:
+    return 1 if whole else vertices // _SAMPLE + 1
+
+
+def _ranges(count: int, width: int) -> Iterator[tuple[int, int]]:
+    rows = max(1, _AT_ONCE // max(1, width))
+    return ((first, min(first + rows, count)) for first in range(0, count, rows))
+
+
+def _sum(ids: np.ndarray, columns: list[np.ndarray | None]) -> int:
+    """The sum, over rows, of a hash of the row's id and of all that its columns hold."""
+    folded = np.zeros(len(ids), dtype=np.uint64)
+    for number, column in enumerate(columns):
+        if column is not None:
+            bits = _bits(column.reshape(len(ids), math.prod(column.shape[1:])))
+            folded += bits @ (mix64_array(number, np.arange(1, 1 + bits.shape[1])) | np.uint64(1))
+            folded += np.uint64(mix64(number))  # a column of zeros is not none
+    return int(mix64(folded ^ mix64_array(0, ids)).sum())
+
+
+def _bits(values: np.ndarray) -> np.ndarray:
+    """Numbers as unsigned ones of 64 bits: integers by their value, others by their bits."""
+    if values.dtype.kind in "iu":
+        return values.astype(np.int64).view(np.uint64)
+    return values.view(f"u{values.itemsize}").astype(np.uint64)
