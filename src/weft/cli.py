@@ -6,15 +6,19 @@ import os
 import platform
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
-from io import TextIOWrapper
-from typing import Protocol, cast
+from io import BufferedWriter, FileIO, TextIOWrapper
+from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from weft import __version__
 from weft.errors import WeftError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 # Each command in the order of a user's day, with its help. Its module has add_arguments(parser) and run(args).
 COMMANDS = {
@@ -52,11 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if os.environ.get("COLUMNS") == "0":  # of a terminal of unknown width; rich would print nothing
         del os.environ["COLUMNS"]
-    # A terminal that has no character for a line or a name gets a question mark.
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")
-    argv = list(sys.argv[1:] if argv is None else argv)
+    with _dropping_what_nobody_reads():
+        return _ran(list(sys.argv[1:] if argv is None else argv))
+
+
+def _ran(argv: list[str]) -> int:
     words = 2 if " ".join(argv[:2]) in COMMANDS else 1
     command = " ".join(argv[:words])
     try:
@@ -80,16 +84,54 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGINT
 
 
+class _Unread(FileIO):
+    """A stream whose reader may end before the command does (`| head`): what is told from then on is dropped."""
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        """Write what is read, or say that it was written."""
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return memoryview(data).nbytes
+
+
+@contextmanager
+def _dropping_what_nobody_reads() -> Iterator[None]:
+    """Within it a command's work goes on whoever reads what it tells: its files count, and so does its exit code."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_lasting, before)
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _lasting(stream: TextIO) -> TextIO:
+    """The same stream, which lasts; a terminal that has no character for a line or a name gets a question mark."""
+    if not isinstance(stream, TextIOWrapper):
+        return stream
+    stream.reconfigure(errors="replace")
+    try:
+        raw = _Unread(stream.fileno(), "w", closefd=False)
+    except OSError:  # it is kept in memory
+        return stream
+    buffer = raw if isinstance(stream.buffer, FileIO) else BufferedWriter(raw)
+    return TextIOWrapper(
+        buffer, stream.encoding, "replace", line_buffering=stream.line_buffering, write_through=stream.write_through
+    )
+
+
 def _could_not_write(error: OSError) -> int:
     """The exit code where standard output is lost, or no path is as long; another error stays what it is."""
     if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         print(f"weft: {error.strerror}: {error.filename}", file=sys.stderr)
         return 2
-    if error.filename is not None or error.errno not in (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EIO):
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(error, BrokenPipeError):  # `weft info | head`: nobody reads on, and that is no mistake
-        return 0
     print(f"weft: standard output can't be written ({error.strerror}): write it to another place", file=sys.stderr)
     return 2
 

@@ -107,6 +107,19 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path, words):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+@pytest.mark.parametrize("log", ["json", "human"])
+def test_a_run_goes_on_when_nobody_reads_what_it_tells(tmp_path, monkeypatch, log):
+    """As after `| head -1`: what counts is the model."""
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    for stream in ("stdout", "stderr"):
+        unread, told = os.pipe()
+        os.close(unread)
+        monkeypatch.setattr(sys, stream, os.fdopen(told, "w"))
+    words = ["--epochs", "2", "--fanouts", "2", "--threads", "1", "--log", log]
+    assert cli.main(["train", str(tmp_path / "g"), *words, "--out", str(tmp_path / "m")]) == 0
+    assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["state.json", "state.safetensors"]
+
+
 def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):
     communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
     with socket.create_server(("127.0.0.1", 0)) as free:
