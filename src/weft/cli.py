@@ -125,9 +125,13 @@ def _lasting(stream: TextIO) -> TextIO:
 
 
 def _could_not_write(error: OSError) -> int:
-    """The exit code where standard output is lost, or no path is as long; another error stays what it is."""
+    """The exit code where standard output is lost, or a path is too long or forbidden; another error stays what it is."""
     if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         print(f"weft: {error.strerror}: {error.filename}", file=sys.stderr)
+        return 2
+    if error.filename is not None and isinstance(error, PermissionError):
+        remedy = "check the owner and mode of it, and of the folders that it is in"
+        print(f"weft: no permission for {error.filename}: {remedy}", file=sys.stderr)
         return 2
     if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         raise error

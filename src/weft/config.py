@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import math
 import os
+import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from weft.errors import ConfigError, StorageError
 
 T = TypeVar("T")
 N = TypeVar("N", int, float)
+_MOUNTS = Path("/proc/self/mountinfo")
 _MOST = 1 << 63  # from which on no kernel or file holds a number
 TYPES: dict[object, str] = {
     int: "a whole number",
@@ -98,6 +100,8 @@ def path_here(text: str | Path) -> Path:
             f"{text} is an address, where only graphs and the tables of an import may be: name a path, and copy from or to "
             f"the address"
         )
+    if "\0" in str(text):
+        raise ConfigError(f"the path {str(text)!r} holds a NUL character, which none can: name another")
     if not str(text).strip():  # which would be the present folder: of a variable that is not set
         raise ConfigError("a path is empty: name one")
     return Path(text)
@@ -114,13 +118,37 @@ def file_to_write(text: str | Path) -> Path:
     return path
 
 
+def is_device(path: Path) -> bool:
+    """Is it a device or a pipe, which is written into? What is a file or a folder is replaced."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
 def check_writable(path: Path) -> None:
-    """Refuse a path where nothing can be made: the disk is read-only, or the folder is another's."""
-    there = path.absolute()
-    while not there.exists():
-        there = there.parent
-    if not os.access(there, os.W_OK):
-        raise StorageError(f"{path} can't be written, as {there} is read-only or another user's: name another place")
+    """Refuse a path that can't be made or replaced: the disk is read-only, the folder is another's, or a disk is mounted."""
+    places = [path]
+    if not is_device(path):
+        real = Path(os.path.realpath(path))  # what a link points to is replaced
+        if _is_mount_point(real):
+            raise StorageError(f"{path} is a mount point, which can't be replaced: name a place within it")
+        above = next(folder for folder in real.parents if folder.exists())
+        if not above.is_dir():
+            raise StorageError(f"{path} can't be written, as {above} is a file: name another place")
+        places = [above, real] if real.exists() else [above]
+    for there in places:
+        if not os.access(there, os.W_OK):
+            raise StorageError(
+                f"{path} can't be written, as {there} is read-only or another user's: name another place"
+            )
+
+
+def _is_mount_point(path: Path) -> bool:
+    """Is something mounted there? A file or a folder may be, of the same disk too, which only the system's table tells."""
+    try:
+        lines = _MOUNTS.read_bytes().splitlines()
+    except OSError:  # a system without one
+        return os.path.ismount(path)
+    named = (re.sub(rb"\\(\d{3})", lambda octal: bytes([int(octal[1], 8)]), line.split()[4]) for line in lines)
+    return os.fsencode(path) in named
 
 
 def near(word: str, known: Iterable[str]) -> str:

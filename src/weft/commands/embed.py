@@ -12,7 +12,7 @@ import weft.graph
 import weft.report
 import weft.training
 from weft.commands.graphs import add_graph
-from weft.config import path_here
+from weft.config import check_writable, path_here
 from weft.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -72,8 +72,11 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--device cuda: on Ray processors compute; drop it, or --on")
     if args.out.exists() and not args.overwrite:
         raise StorageError(f"{args.out} exists already: choose another name, or replace it with --overwrite")
+    if args.out.exists() and args.out.is_dir() != sharded:
+        raise StorageError(f"{args.out} is a {'file' if sharded else 'folder'}: choose another name")
     if args.out.is_dir() and any(file.suffix != ".parquet" for file in args.out.iterdir()):
         raise StorageError(f"{args.out} has other files than Parquet, so it will not be replaced: choose another name")
+    check_writable(args.out)
     device = weft.training.device_of("cpu" if sharded else args.device, World())
     graph = weft.Graph.open_lists(args.graph)
     model, settings = weft.training.load_model(args.model, graph)

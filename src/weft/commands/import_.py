@@ -87,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             "--parts and --owner-column go with --on ray: on one machine, run `weft partition` afterwards"
         )
+    weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
     source = _source(args)
     if args.reverse_relations:
         source = weft.graph.with_reverses(source)

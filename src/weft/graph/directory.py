@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, Self
 
 import numpy as np
 
+from weft.config import check_writable
 from weft.errors import GraphFormatError, StorageError, WeftError
 from weft.graph.shard_sums import ShardSums, ends_of, sums_of_shards
 from weft.graph.storage import named_errors, remove_leftovers, written_beside
@@ -136,7 +137,10 @@ class DirectoryWriter:
         self.cuts: Mapping[str, np.ndarray] = {}  # of arrays in shards: the rows at which these begin
 
     def check(self) -> None:
-        """Refuse a place that is taken, before anything long is computed for it."""
+        """Refuse a place that is taken, or can't be written, before anything long is computed for it."""
+        if self.path.exists() and not self.path.is_dir():
+            raise StorageError(f"{self.path} is a file, and a graph is a folder: choose another name")
+        check_writable(self.path)
         remove_leftovers(self.path)
         if self.path.exists() and not self._overwrite:
             raise StorageError(f"{self.path} exists already: choose another name, or overwrite it with --overwrite")

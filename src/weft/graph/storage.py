@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from weft.config import is_device
 from weft.errors import InputError, StorageError, reason_of
 from weft.threads import PARSING
 
@@ -44,7 +45,14 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
-    """Where to write a file or make a folder that takes the place of `path` once it is whole."""
+    """Where to write a file or make a folder that takes the place of `path` once it is whole.
+
+    A device or a pipe is written into as it is.
+    """
+    if is_device(path):
+        with named_errors(path, "writing"):
+            yield path
+        return
     path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
     beside = _beside(path)
     try:
