@@ -5,7 +5,6 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain, starmap
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -84,17 +83,22 @@ class Request:
             changes["parallel", "workers"] = str(workers)
             if self.recovery and self.recovery.batch_size:
                 changes["sampling", "batch_size"] = str(self.recovery.batch_size // workers)
-        words = chain(*starmap(self._setting, changes.items()))
+        arguments = self.arguments
+        for place, value in changes.items():
+            arguments = _with_setting(arguments, place, value)
         said = {name: value for (_, name), value in changes.items()}
-        return replace(self, arguments=(*self.arguments, *words), workers=workers, changes=said)
+        return replace(self, arguments=arguments, workers=workers, changes=said)
 
-    def _setting(self, place: tuple[str, str], value: str) -> tuple[str, ...]:
-        """The last word on a setting, in the way in which it was set before."""
-        text = f"{'.'.join(place)}={value}"
-        if any(word.startswith(f"{'.'.join(place)}=") for word in self.arguments):
-            return "--set", text
-        flag = "--" + place[1].replace("_", "-")
-        return (flag,) if value == "true" else (flag, value)
+
+def _with_setting(arguments: tuple[str, ...], place: tuple[str, str], value: str) -> tuple[str, ...]:
+    """A command's words with another value of a setting, set as it was before; of flags the last one counts."""
+    start = f"{'.'.join(place)}="
+    said = [word.removeprefix("--set=").startswith(start) for word in arguments]
+    if any(said):
+        told = zip(arguments, said, strict=True)
+        return tuple(f"{word.partition(start)[0]}{start}{value}" if here else word for word, here in told)
+    flag = "--" + place[1].replace("_", "-")
+    return (*arguments, flag) if value == "true" else (*arguments, flag, value)
 
 
 class Launcher(ABC):

@@ -42,9 +42,19 @@ def settings_given(args: argparse.Namespace, where: str) -> Settings:
 def values_given(args: argparse.Namespace, where: str) -> dict[str, object]:
     """What the file and the flags say, by key; flags win."""
     from_file = flattened(read_toml(args.config), str(args.config)) if args.config else {}
-    flags = {key: value for key in PLACES if (value := getattr(args, key)) is not None}
+    flags = flattened({key: value for key in PLACES if (value := getattr(args, key)) is not None}, where)
+    said = flattened(_tables(args.set, where), where)  # apart, for some flags have the name of a group
+    for key in flags.keys() & said.keys():
+        raise ConfigError(
+            f"{where}: {key} is set twice, by its flag and --set {'.'.join(PLACES[key])}: drop one of them"
+        )
+    return from_file | flags | said
+
+
+def _tables(settings: Sequence[str], where: str) -> dict[str, dict[str, str]]:
+    """What `--set` says, by group and name."""
     tables: dict[str, dict[str, str]] = {}
-    for text in args.set:
+    for text in settings:
         place, is_set, value = text.partition("=")
         group, dot, name = place.partition(".")
         if not (is_set and dot and group in GROUPS):
@@ -54,7 +64,7 @@ def values_given(args: argparse.Namespace, where: str) -> dict[str, object]:
         if name in table:
             raise ConfigError(f"{where}: --set {place} is given twice: {table[name]} and {value}")
         table[name] = value
-    return from_file | flattened(flags | tables, where)
+    return tables
 
 
 class _HelpAll(argparse.Action):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft import cli
-from weft.cluster import Launcher, Request
+from weft.cluster import Launcher, Recovery, Request
 from weft.cluster.slurm import Slurm
 from weft.plugins import LAUNCHERS
 
@@ -22,6 +22,17 @@ def shown(capsys, *arguments):
 def refused(capsys, *arguments):
     assert cli.main(["launch", *arguments]) == 2
     return capsys.readouterr().err
+
+
+def test_what_is_started_again_says_each_setting_once():
+    recovery = Recovery(2, Path("kept"), least=1, batch_size=60)
+    said = ("train", "g", "--set", "parallel.workers=3", "--set=sampling.batch_size=20")
+    request = Request(said, 3, recovery=recovery).again(2)
+    changed = ("train", "g", "--set", "parallel.workers=2", "--set=sampling.batch_size=30")
+    assert request.arguments == (*changed, "--resume")
+    by_flags = Request(("train", "g", "--workers", "3"), 3, recovery=recovery).again(2).arguments
+    assert by_flags == ("train", "g", "--workers", "3", "--resume", "--workers", "2", "--batch-size", "30")
+    assert request.changes == {"resume": "true", "workers": "2", "batch_size": "30"}
 
 
 def test_a_batch_script_goes_on_from_its_checkpoint(capsys):

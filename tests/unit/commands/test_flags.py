@@ -1,5 +1,6 @@
 """The flags of the command line: few at first, all of them on request, and shown without waiting for PyTorch."""
 
+import argparse
 import os
 import re
 import socket
@@ -9,6 +10,8 @@ import sys
 import pytest
 
 from weft import cli
+from weft.commands.flags import add_settings, settings_given
+from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.plan import DEFAULTS, PLACES
 
@@ -53,6 +56,21 @@ def test_any_setting_can_be_set(tmp_path, capsys):
     assert "--set optimisation.lr is given twice: 0.1 and 0.2" in twice
     assert "lr is set twice" in refused("--lr", "0.2", "--set", "optimisation.lr=0.1")
     assert "the table [plan] has no setting 'slac'; did you mean 'slack'?" in refused("--set", "plan.slac=1")
+
+
+def test_flags_with_the_name_of_a_group_stand_beside_its_other_settings():
+    given = ["--model", "gcn", "--set", "model.hidden=64", "--plan", "gdp", "--set", "plan.prefetch=0"]
+    given += ["--task", "link", "--set", "task.hits=20", "--evaluation", "exact", "--set", "evaluation.every=2"]
+    given += ["--checkpoint", "here", "--set", "checkpoint.keep=5"]
+    parser = argparse.ArgumentParser()
+    add_settings(parser)
+    found = settings_given(parser.parse_args(given), "weft train")
+    assert (found.model.name, found.model.hidden, found.plan.name, found.plan.prefetch) == ("gcn", 64, "gdp", 0)
+    assert (found.task.name, found.task.hits, found.evaluation.every) == ("link", 20, 2)
+    assert (str(found.checkpoint.folder), found.checkpoint.keep) == ("here", 5)
+    assert "exact" in vars(found.evaluation).values()
+    with pytest.raises(ConfigError, match=r"model is set twice, by its flag and --set model.name: drop one of them"):
+        settings_given(parser.parse_args(["--model", "gcn", "--set", "model.name=sage"]), "weft train")
 
 
 @pytest.mark.parametrize("words", [[], *([command] for command in cli.COMMANDS), ["train", "--help-all"]])
