@@ -100,9 +100,9 @@ def convolve(
     The handles among what the module is given stand for that layer's edge values.
     """
     layer, convolution = program.layers[depth], known or convolution_of(conv)
-    known_ways = {name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and not value.column}
-    weight, types = (name in known_ways for name in EDGE_ARGUMENTS)
-    others = {name: value for name, value in given.items() if name not in known_ways}
+    as_they_are = {name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and not value.column}
+    weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
+    others = {name: value for name, value in given.items() if name not in as_they_are}
     served = not others and (types == convolution.typed or convolution.ignores_types) and weight <= convolution.weighted
     if not served and not isinstance(convolution, BlackBox):
         convolution = BlackBox(conv)

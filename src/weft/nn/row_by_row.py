@@ -27,6 +27,7 @@ _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, 
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
+Widths = dict[tuple[MessagePassing, int], int]  # of what convolutions give, by the depth of their rows
 
 
 @dataclass(frozen=True)
@@ -41,32 +42,37 @@ class _Trial:
 def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, several: bool = False) -> None:
     """Refuse a model that mixes rows: it would be another with other rows beside them.
 
-    Tried with products by random matrices in place of convolutions, of which the first ones leave `fewer` rows, one each;
-    in eval mode, and as in training; with its parameters, and with random ones: what is multiplied by nought at first is
-    learned. `several`: are there several workers?
+    Tried with products by random matrices in place of convolutions, of which the first ones leave `fewer` rows, one each:
+    in eval mode; and as in training, with random parameters, as what is multiplied by nought at first is learned.
+    `several`: are there several workers?
     """
     check_can_run(model)
-    _check(model, width, fewer, several)
+    widths: Widths = {}
+    whole, part = (_try(model, width, rows, fewer, widths) for rows in (_SOME, _PART))
+    _compare(whole, part, model, several)
     with other_parameters(model):
-        _check(model, width, fewer, several)
-
-
-def _check(model: nn.Module, width: int | None, fewer: int, several: bool) -> None:
-    for training in (False, True):
         try:
-            whole, part = (_try(model, width, rows, fewer, training) for rows in (_SOME, _PART))
-        except ModelError:
-            if training:  # it does not run so by itself
-                return
-            raise
-        if several and whole.drew != part.drew:
-            pairs = zip_longest(whole.drew, part.drew)
-            raise ModelError(of_random_numbers(model, next((one or other)[0] for one, other in pairs if one != other)))
-        if several and whole.generators != part.generators:
-            raise ModelError(of_random_numbers(model, "numpy or Python"))
-        alike_drawn = whole.drew == part.drew and whole.generators == part.generators
-        if alike_drawn and len(whole.noted) == len(part.noted):
-            _compare(whole.noted, part.noted, " in training" if training else "")
+            whole, part = (_try(model, width, rows, fewer, widths, training=True) for rows in (_SOME, _PART))
+        except ModelError:  # it does not run so by itself
+            return
+        _compare(whole, part, model, several, " in training")
+
+
+def _compare(whole: _Trial, part: _Trial, model: nn.Module, several: bool, when: str = "") -> None:
+    if several and whole.drew != part.drew:
+        pairs = zip_longest(whole.drew, part.drew)
+        raise ModelError(of_random_numbers(model, next((one or other)[0] for one, other in pairs if one != other)))
+    if several and whole.generators != part.generators:
+        raise ModelError(of_random_numbers(model, "numpy or Python"))
+    if whole.drew != part.drew or whole.generators != part.generators or len(whole.noted) != len(part.noted):
+        return
+    for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
+        if not alike(rows[len(rows) - len(some) :], some):
+            raise ModelError(
+                f"{name} mixes the rows of different vertices{when}, so that a vertex's results would hang on what else is "
+                f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
+                f"one worker"
+            )
 
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
@@ -105,17 +111,7 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
             parameter.data = own
 
 
-def _compare(all_of_it: Noted, part: Noted, when: str = "") -> None:
-    for (name, whole), (_, some) in zip(all_of_it, part, strict=True):
-        if not alike(whole[len(whole) - len(some) :], some):
-            raise ModelError(
-                f"{name} mixes the rows of different vertices{when}, so that a vertex's results would hang on what else is "
-                f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
-                f"one worker"
-            )
-
-
-def _try(model: nn.Module, width: int | None, rows: int, fewer: int, training: bool) -> _Trial:
+def _try(model: nn.Module, width: int | None, rows: int, fewer: int, widths: Widths, training: bool = False) -> _Trial:
     """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
     The model's buffers stay as they are, and so do the generators of torch, numpy and Python.
@@ -123,7 +119,7 @@ def _try(model: nn.Module, width: int | None, rows: int, fewer: int, training: b
     of_norms = running_averages(model)
     with drawing_alone(0) as state, buffers_kept(model), Draws() as draws:
         with WithoutBatchNorm() if training else nullcontext():
-            noted = _outputs(model, width, rows, fewer, training)
+            noted = _outputs(model, width, rows, fewer, widths, training)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
         noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
         return _Trial(noted, draws.shapes, state())
@@ -171,7 +167,9 @@ class WithoutBatchNorm(TorchFunctionMode):
         return args[0] if func is F.batch_norm else func(*args, **(kwargs or {}))
 
 
-def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, training: bool = False) -> Noted:
+def _outputs(
+    model: nn.Module, width: int | None, count: int, fewer: int, widths: Widths, training: bool = False
+) -> Noted:
     """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
     sizes = [count - min(fewer, depth) for depth in range(DEEPEST)]
     found: Noted = []
@@ -194,10 +192,12 @@ def _outputs(model: nn.Module, width: int | None, count: int, fewer: int, traini
         return (drawn(like, _SOME, wide) * smaller)[-count:]
 
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        width, fewer = output_width(conv, x, given), x[: sizes[depth + 1]]
+        fewer = x[: sizes[depth + 1]]
+        if (conv, depth) not in widths:
+            widths[conv, depth] = output_width(conv, x, given)
         if not training and (alone := by_itself(conv, fewer, given)) is not None:
             found.append((_short(conv), alone))
-        return fewer @ drawn(x, x.shape[-1], width)
+        return fewer @ drawn(x, x.shape[-1], widths[conv, depth])
 
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:

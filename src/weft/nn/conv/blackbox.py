@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -43,9 +43,9 @@ class BlackBox(Convolution):
         if self._looked or block.num_src == block.num_dst or not block.num_edges:
             return
         own = _looks_at_own_edges(self.conv, block, x, options)
-        with other_parameters(self.conv):  # what is multiplied by nought at first is learned
-            for training in (False, True):
-                own = own and _looks_at_own_edges(self.conv, block, x, options, training)
+        # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
+        with other_parameters(self.conv), suppress(Exception):
+            own = own and all(_looks_at_own_edges(self.conv, block, x, options, training) for training in (False, True))
         if not own:
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
