@@ -165,8 +165,8 @@ class World:
         encryption = Encryption.of(tls, given)
         store, hosts, secret = meet(place, timeout, transport, given, devices, tls)
         try:
-            own = transport == "sockets"
-            connections = SocketConnections(place, store, timeout, secret, ports, encryption) if own else None
+            by_sockets = transport == "sockets"
+            connections = SocketConnections(place, store, timeout, secret, ports, encryption) if by_sockets else None
             resort = LastResort(timeout)
             heartbeats = Heartbeats(store, rank, size, resort.lost)
             return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort)

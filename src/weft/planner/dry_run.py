@@ -412,15 +412,15 @@ class DryRun:
     def _told(self, sent: dict[int, list[list[np.ndarray]]], of_host: bool = False) -> dict[int, list[np.ndarray]]:
         """What workers are told by those of their team, or host; `sent`: by worker, arrays for each one of these."""
         comm, told = self._comms["host"] if of_host else self._comm, {}
-        for worker, own in sent.items():
+        for worker, asked in sent.items():
             mates = sorted(self._workers.near[worker]) if of_host else self._teams[self._of_team[worker]]
             place = mates.index(worker)
             if self._workers.comm is None:
-                by_sender = [[sent[mate][number][place] for mate in mates] for number in range(len(own))]
-            elif own:
+                by_sender = [[sent[mate][number][place] for mate in mates] for number in range(len(asked))]
+            elif asked:
                 assert comm is not None
-                parts = [(np.concatenate(each), [len(part) for part in each]) for each in own]
+                parts = [(np.concatenate(each), [len(part) for part in each]) for each in asked]
                 came = comm.arrays(parts, "sample")
-                by_sender = [[each[place], array] for each, (array, _) in zip(own, came, strict=True)]
-            told[worker] = [np.concatenate(arrays) for arrays in by_sender] if own else []
+                by_sender = [[each[place], array] for each, (array, _) in zip(asked, came, strict=True)]
+            told[worker] = [np.concatenate(arrays) for arrays in by_sender] if asked else []
         return told

@@ -15,11 +15,11 @@ from weft.nn import running_averages
 @contextmanager
 def of_first_worker(model: nn.Module, comm: Communicator) -> Iterator[None]:
     """Within it all workers have the first one's, as a saved model has; then their own again. All call it together."""
-    own = running_averages(model)
-    if comm.size == 1 or not own:
+    averages = running_averages(model)
+    if comm.size == 1 or not averages:
         yield
         return
-    before = {name: buffer.clone() for name, buffer in own.items()}
+    before = {name: buffer.clone() for name, buffer in averages.items()}
     take_first_workers(model, comm)
     try:
         yield
@@ -29,17 +29,17 @@ def of_first_worker(model: nn.Module, comm: Communicator) -> Iterator[None]:
 
 def take_first_workers(model: nn.Module, comm: Communicator) -> None:
     """All workers have the first one's from now on. All call it together."""
-    own = running_averages(model)
-    if comm.size > 1 and own:
-        set_averages(model, load(comm.share(_bytes_of(own) if comm.rank == 0 else None)))
+    averages = running_averages(model)
+    if comm.size > 1 and averages:
+        set_averages(model, load(comm.share(_bytes_of(averages) if comm.rank == 0 else None)))
 
 
 def of_all_workers(model: nn.Module, comm: Communicator) -> list[dict[str, Tensor]]:
     """Every worker's, in their order; none, where a model has none or is alone. All call it together."""
-    own = running_averages(model)
-    if comm.size == 1 or not own:
+    averages = running_averages(model)
+    if comm.size == 1 or not averages:
         return []
-    mine = np.frombuffer(_bytes_of(own), dtype=np.uint8)
+    mine = np.frombuffer(_bytes_of(averages), dtype=np.uint8)
     ((theirs, counts),) = comm.arrays_to_all([mine], "checkpoint")
     parts = np.split(theirs, np.cumsum(counts)[:-1])
     return [load((mine if worker == comm.rank else part).tobytes()) for worker, part in enumerate(parts)]

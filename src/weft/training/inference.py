@@ -67,12 +67,12 @@ def infer(
         raise ConfigError(f"scratch = {scratch} is no folder: make it, or name another")
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
     features = graph.features_to_train_on()
-    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
-    if dtype is not None and dtype != own:
+    computed_in = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
+    if dtype is not None and dtype != computed_in:
         raise ConfigError(
-            f"dtype is {dtype}, but the model has parameters of {own}: call model.to({dtype}), or drop it"
+            f"dtype is {dtype}, but the model has parameters of {computed_in}: call model.to({dtype}), or drop it"
         )
-    dtype = own
+    dtype = computed_in
     with in_mode(model, False):
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
         if isinstance(model, Decoupled):

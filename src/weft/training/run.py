@@ -156,10 +156,10 @@ class Run:
     def describe(self) -> str:
         """The run in one line."""
         team, kind = self.loader.feed.team, self.forward.kind
-        named, own = self.settings.model.name, self.settings.model.file is not None
+        named, from_file = self.settings.model.name, self.settings.model.file is not None
         parts = [
             f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
-            f"{named if own or named in kind.lower() else kind}, {self.forward.describe()}",
+            f"{named if from_file or named in kind.lower() else kind}, {self.forward.describe()}",
             *self.loader.mode.describe(team.plan, self.loader.fanouts),
         ]
         return " | ".join(parts)

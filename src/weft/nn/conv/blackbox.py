@@ -42,11 +42,13 @@ class BlackBox(Convolution):
         """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph."""
         if self._looked or block.num_src == block.num_dst or not block.num_edges:
             return
-        own = _looks_at_own_edges(self.conv, block, x, options)
+        alone = _looks_at_own_edges(self.conv, block, x, options)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
         with other_parameters(self.conv), suppress(Exception):
-            own = own and all(_looks_at_own_edges(self.conv, block, x, options, training) for training in (False, True))
-        if not own:
+            alone = alone and all(
+                _looks_at_own_edges(self.conv, block, x, options, training) for training in (False, True)
+            )
+        if not alone:
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
                 f"rows or edges at once, or at the numbers of vertices), and batches don't have these: set full_graph = "
@@ -251,12 +253,12 @@ class _OnBlock(TorchFunctionMode):
         """Of the block's edges, all or those that are no loops, and then a loop for each row."""
         block, rows = self._block, self._rows
         edges, loops = joined[:, : joined.shape[1] - rows], joined[:, -rows:]
-        own = torch.stack([block.src.long(), block.dst().long()])
-        every = torch.arange(rows, device=own.device).expand(2, rows)
+        all_edges = torch.stack([block.src.long(), block.dst().long()])
+        every = torch.arange(rows, device=all_edges.device).expand(2, rows)
         if not torch.equal(loops, every):
             return None
-        for kept in (torch.ones_like(own[0], dtype=torch.bool), own[0] != own[1]):
-            if torch.equal(edges, own[:, kept]):
+        for kept in (torch.ones_like(all_edges[0], dtype=torch.bool), all_edges[0] != all_edges[1]):
+            if torch.equal(edges, all_edges[:, kept]):
                 of_loops = functional.edge_keys(self._row_keys(), every[0], torch.full_like(every[0], -1))
                 return torch.cat([self._edge_keys()[kept], of_loops])
         return None
