@@ -421,7 +421,7 @@ def test_batch_norm_of_a_single_row_takes_the_running_averages(name):
 
 def test_dropout_without_a_key_is_refused():
     model = build("sage", WIDTH, 8, CLASSES, 2, dropout=0.5).double().train()
-    with pytest.raises(ModelError, match="key"):
+    with pytest.raises(ModelError, match="draws dropout for batches of training only"):
         run_model(model, make_graph()[0], rand(120, WIDTH), torch.arange(3), 2)
 
 
