@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, WeftError
-from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, Rows, call_model
+from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
 
@@ -168,7 +168,6 @@ def output_width(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -
 
 def by_itself(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> Tensor | None:
     """What a convolution makes of rows that have only themselves as neighbours; None where it does not run so."""
-    given = {name: value[: len(rows)] if isinstance(value, Rows) else value for name, value in given.items()}
     try:
         out = _of_own_forward(conv, rows, given)
     except Exception:  # its own code, on what it may not be made for: blocks will show

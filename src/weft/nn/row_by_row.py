@@ -27,6 +27,7 @@ _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, 
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
+DrawnShapes = list[tuple[str, torch.Size]]  # random numbers by torch: by which function, in which shapes
 Widths = dict[tuple[MessagePassing, int], int]  # of what convolutions give, by the depth of their rows
 
 
@@ -35,7 +36,7 @@ class _Trial:
     """What a model did with some rows."""
 
     noted: Noted
-    drew: list[tuple[str, torch.Size]]  # random numbers by torch: by which function, in which shapes
+    drew: DrawnShapes
     generators: tuple[object, ...]  # those of numpy and Python, afterwards
 
 
@@ -59,12 +60,12 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
 
 
 def _compare(whole: _Trial, part: _Trial, model: nn.Module, several: bool, when: str = "") -> None:
-    if several and whole.drew != part.drew:
-        pairs = zip_longest(whole.drew, part.drew)
-        raise ModelError(of_random_numbers(model, next((one or other)[0] for one, other in pairs if one != other)))
+    by = drawn_otherwise(whole.drew, part.drew)
+    if several and by is not None:
+        raise ModelError(of_random_numbers(model, by))
     if several and whole.generators != part.generators:
         raise ModelError(of_random_numbers(model, "numpy or Python"))
-    if whole.drew != part.drew or whole.generators != part.generators or len(whole.noted) != len(part.noted):
+    if by is not None or whole.generators != part.generators or len(whole.noted) != len(part.noted):
         return
     for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
         if not alike(rows[len(rows) - len(some) :], some):
@@ -118,7 +119,7 @@ def _try(model: nn.Module, width: int | None, rows: int, fewer: int, widths: Wid
     """
     of_norms = running_averages(model)
     with drawing_alone(0) as state, buffers_kept(model), Draws() as draws:
-        with WithoutBatchNorm() if training else nullcontext():
+        with LeftOut(F.batch_norm) if training else nullcontext():
             noted = _outputs(model, width, rows, fewer, widths, training)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
         noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
@@ -142,7 +143,7 @@ class Draws(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.shapes: list[tuple[str, torch.Size]] = []
+        self.shapes: DrawnShapes = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
@@ -150,6 +151,12 @@ class Draws(TorchDispatchMode):
             drawn = out if isinstance(out, Tensor) else out[0]
             self.shapes.append((str(func._schema.name.replace("aten::", "torch.")), drawn.shape))
         return out
+
+
+def drawn_otherwise(whole: DrawnShapes, part: DrawnShapes) -> str | None:
+    """The function that drew other numbers for all rows than for a part of them; None: all were alike."""
+    pairs = zip_longest(whole, part)
+    return next(((one or other)[0] for one, other in pairs if one != other), None)
 
 
 def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
@@ -160,11 +167,15 @@ def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     return given.get("training") is not False and given.get("train") is not False
 
 
-class WithoutBatchNorm(TorchFunctionMode):
-    """Within it batch normalisation leaves rows as they are: it is known to look at all of them in training."""
+class LeftOut(TorchFunctionMode):
+    """Within it some functions leave rows as they are, such as batch normalisation, which looks at all rows in training."""
+
+    def __init__(self, *functions: Callable) -> None:
+        super().__init__()
+        self._functions = functions
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return args[0] if func is F.batch_norm else func(*args, **(kwargs or {}))
+        return args[0] if func in self._functions else func(*args, **(kwargs or {}))
 
 
 def _outputs(

@@ -11,13 +11,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_everything
-from weft.nn import (
-    EDGE_ARGUMENTS,
-    Draws,
-    encoder_of,
-    forward_of,
-    plain_state,
-)
+from weft.nn import EDGE_ARGUMENTS, Draws, encoder_of, forward_of, plain_state
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part

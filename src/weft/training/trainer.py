@@ -198,7 +198,7 @@ class Trainer:
                     )
                 if self._shared and len(part.targets.ids) > 1:  # each has a part of the sum: looked at once
                     self._shared = False
-                    self.objective.check_sum(self.model, out, part.targets, loss)
+                    self.objective.check_sum(self.model, out, part.targets)
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
-from weft.nn.row_by_row import Draws, WithoutBatchNorm, buffers_kept, other_parameters
+from weft.nn.row_by_row import Draws, LeftOut, buffers_kept, other_parameters
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
@@ -89,10 +89,8 @@ def _looks_at_own_edges(
         out = type(conv).forward(conv, rows[:count][at], ends[:, by_destination], **given)
         return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
-    left_out = (WithoutBatchNorm(), _WithoutDropout()) if training else ()
-    with torch.no_grad(), in_mode(conv, training), buffers_kept(conv), Draws() as drawn, ExitStack() as stack:
-        for mode in left_out:
-            stack.enter_context(mode)
+    left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
+    with torch.no_grad(), in_mode(conv, training), buffers_kept(conv), Draws() as drawn, left_out:
         alone, *beside = (
             forward(_TRIED, 2 * half),
             forward(_TRIED, 5 * half),
@@ -102,11 +100,6 @@ def _looks_at_own_edges(
     if alone is None or (training and drawn.shapes):
         return True
     return all(other is not None and alike(alone, other) for other in beside)
-
-
-class _WithoutDropout(TorchFunctionMode):
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return args[0] if func is F.dropout else func(*args, **(kwargs or {}))
 
 
 class _OwnForward(Merge):
@@ -156,8 +149,8 @@ class _OwnForward(Merge):
                     options[name] = _with_another(value) if len(value) == block.num_src else value
         with self._named(block):
             self._check(block, sources, options)
-        with _OnBlock(call, block, len(sources)), self._named(block):
-            out = type(call.conv).forward(call.conv, sources, edge_index, **options)
+            with _OnBlock(call, block, len(sources)):
+                out = type(call.conv).forward(call.conv, sources, edge_index, **options)
         if not isinstance(out, Tensor) or len(out) != len(sources):
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ModelError(

@@ -109,7 +109,7 @@ class LinkObjective(Objective):
         s = self._settings
         return link_loss(_scores_of(model, targets, rows, first, end), s.task.loss, s.task.margin)
 
-    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
         """Tried on two halves of the links: a decoder scores each pair by itself."""
         assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
         if model.known:

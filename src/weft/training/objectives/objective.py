@@ -11,18 +11,18 @@ own, gradients are summed over workers, and the sum is divided by the number of 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from itertools import zip_longest
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.devices import Movable
 from weft.errors import TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.nn import Draws, WithoutBatchNorm
+from weft.nn import DrawnShapes, Draws, LeftOut, drawn_otherwise
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 
@@ -42,17 +42,14 @@ class Halves(NamedTuple):
     def of(cls, tell: Callable[[int, int], Tensor], count: int) -> Self:
         """`tell`: a loss or scores of the examples from one place to another."""
         found: list[Tensor] = []
-        drew: list[list[tuple[str, torch.Size]]] = []
-        generator = torch.get_rng_state()
-        for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-            with torch.no_grad(), WithoutBatchNorm(), Draws() as drawn:
-                found.append(tell(start, end))
-            drew.append(drawn.shapes)
-        torch.set_rng_state(generator)
-        pairs = zip_longest(drew[0], drew[1])
-        by = next(((one or other)[0] for one, other in pairs if one != other), None)
+        drew: list[DrawnShapes] = []
+        with torch.random.fork_rng(devices=[]), torch.no_grad(), LeftOut(F.batch_norm):
+            for start, end in ((0, count), (0, count // 2), (count // 2, count)):
+                with Draws() as drawn:
+                    found.append(tell(start, end))
+                drew.append(drawn.shapes)
         whole, first, rest = found
-        return cls(whole, first, rest, any(drew), by)
+        return cls(whole, first, rest, any(drew), drawn_otherwise(*drew[:2]))
 
     def check_draws(self, who: str) -> None:
         """Refuse random numbers for each example."""
@@ -141,7 +138,7 @@ class Objective(ABC):
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's examples, summed; there may be none. `rows` are what `targets.rows` gave."""
 
-    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
         """Refuse a loss that is no sum over examples, where several workers or micro-batches each have a part of them."""
 
     @abstractmethod

@@ -115,7 +115,7 @@ class VertexObjective(Objective):
             return F.binary_cross_entropy_with_logits(rows, labels.to(rows.dtype), reduction="none").mean(1).sum()
         return F.cross_entropy(rows, labels, reduction="sum")
 
-    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
         """Tried on two halves of the rows."""
         if type(self).loss is VertexObjective.loss or not isinstance(targets, VertexTargets):
             return
@@ -221,7 +221,7 @@ class LossObjective(VertexObjective):
             )
         return losses
 
-    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets, loss: Tensor) -> None:
+    def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
         """Refuse a loss that hangs on which other vertices are there: each vertex's own is looked at."""
         assert isinstance(targets, VertexTargets)
 
