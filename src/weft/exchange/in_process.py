@@ -5,6 +5,8 @@ losses = simulate(3, lambda world: train(graph, model(), world))
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -127,6 +129,20 @@ class ThreadConnections:
         self._boxes.leave(self._rank)
 
 
+@cache
+def _name_operations() -> None:
+    """Have torch make its objects of operations now, in one thread.
+
+    It makes one where an operation is first met by a dispatch mode, and keeps a bare pointer to it: two threads that meet
+    it together may make two, of which the one that is kept is freed.
+    """
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, said = name.partition("::")
+        packet, _, overload = said.partition(".")
+        with suppress(AttributeError):  # operations that Python doesn't see
+            getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+
+
 def simulate(
     size: int, work: Callable[[World], T], hosts: Sequence[int] | None = None, timeout: float = 60.0
 ) -> list[T]:
@@ -151,6 +167,8 @@ def simulate(
         finally:
             world.leave()
 
+    if size > 1:
+        _name_operations()
     before = torch.get_num_threads()
     workers = [threading.Thread(target=run, args=(rank,), name=f"weft-worker-{rank}") for rank in range(size)]
     for worker in workers:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from weft.errors import ClusterError
+from weft.exchange import simulate
 
 SIZES = [1, 3, 4, 5]
 
@@ -122,3 +123,11 @@ def test_threads_leave_the_process_as_it_was(ranks):
     threads = torch.get_num_threads(), threading.active_count()
     ranks(4, lambda world: world.communicator().barrier())
     assert (torch.get_num_threads(), threading.active_count()) == threads
+
+
+def test_torch_makes_no_operations_while_workers_are_threads():
+    """What two threads make together crashes, now and then, under a dispatch mode."""
+    simulate(2, lambda world: None)
+    made = vars(torch.ops.aten.special_airy_ai)
+    simulate(2, lambda world: torch.ops.aten.special_airy_ai.default)
+    assert "default" in made and made == vars(torch.ops.aten.special_airy_ai)
