@@ -48,3 +48,8 @@ class ClusterError(WeftError):
 
 class TrainingError(WeftError):
     """A run that can't go on."""
+
+
+def kind_of(error: WeftError) -> type[WeftError]:
+    """Which of these it is, if it is of a kind of its own."""
+    return next(kind for kind in type(error).mro() if kind.__module__ == __name__)

@@ -205,6 +205,89 @@ def test_rows_that_are_mixed_behind_a_shut_gate_are_refused(graphs, gate):
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
+class Places(Two):
+    """Rows from before a convolution are joined with those behind it."""
+
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.how, self.skip, self.end = how, nn.Linear(WIDTH, 8), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x, edge_index):
+        h, before = self.first(x, edge_index), self.skip(x)
+        count = h.size(0)
+        if self.how == "slice":
+            h = h + before[:count, :]
+        elif self.how == "narrow":
+            h = h + before.narrow(0, 0, count)
+        elif self.how == "index":
+            h = h + before[torch.arange(count)]
+        elif self.how == "split":
+            h = h + before.split([count, len(before) - count])[0]
+        out = self.second(h.relu(), edge_index)
+        return out + self.end(x[: len(out)]) if self.how == "slice at the end" else out
+
+
+@pytest.mark.parametrize("how", ["slice", "narrow", "slice at the end"])
+def test_first_rows_from_before_a_convolution_are_those_of_the_same_vertices(ranks, graphs, how):
+    alone = ranks(1, losses, graphs, lambda: Places(how))[0]
+    home = Plan(("push", "push"), seeds="home")
+    for size, plan in (
+        (2, Plan(("push", "local"))),
+        (3, Plan(("pull", "push"))),
+        (3, home),
+        (2, Plan(("cover", "local"))),
+    ):
+        found = ranks(size, lambda world, plan=plan: losses(world, graphs, lambda: Places(how), plan=plan))[0]
+        assert found == pytest.approx(alone, abs=1e-10), plan
+
+
+@pytest.mark.parametrize("how", ["index", "split"])
+def test_rows_by_their_places_are_refused_on_several_workers(ranks, graphs, how):
+    assert ranks(1, losses, graphs, lambda: Places(how))
+    with pytest.raises(
+        ModelError, match=r"takes rows .* by their places, .*: join them as they are \(h \+ x\), or take the"
+    ):
+        ranks(2, losses, graphs, lambda: Places(how))
+
+
+class Ends(Two):
+    """What comes last is done to the rows of all vertices, or to each."""
+
+    def __init__(self, what):
+        super().__init__(SAGEConv)
+        self.what = what
+
+    def forward(self, x, edge_index):
+        return self.what(super().forward(x, edge_index))
+
+
+def attention(rows):
+    """Of each vertex among the four parts of its row, which draws nothing."""
+    parts = rows.view(len(rows), 1, CLASSES, 1)
+    return F.scaled_dot_product_attention(parts, parts, parts).reshape(len(rows), CLASSES)
+
+
+MIXED = {
+    "log_softmax": lambda h: h.log_softmax(dim=0),
+    "logsumexp": lambda h: h - h.logsumexp(0),
+    "the largest": lambda h: h / h.abs().max(),
+    "nought times": lambda h: h + 0 * h.mean(0),
+    "attention": lambda h: F.scaled_dot_product_attention(h[None, None], h[None, None], h[None, None])[0, 0],
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_rows_that_are_mixed_in_the_last_operation_are_refused(graphs, name):
+    said = "gave a tensor" if name == "attention" else "mixes the rows"
+    with pytest.raises(ModelError, match=said):
+        weft.parallel(Ends(MIXED[name]), weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2)))
+
+
+@pytest.mark.parametrize("what", [attention, lambda h: F.rrelu(h, training=False)], ids=["attention", "rrelu"])
+def test_what_draws_nothing_though_it_might_is_no_draw(ranks, graphs, what):
+    agree(ranks, graphs, lambda: Ends(what))
+
+
 class TwoHops(MessagePassing):
     """A second hop whose weight is nought at first."""
 

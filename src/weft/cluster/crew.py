@@ -1,11 +1,12 @@
 """The workers of one machine, while they run: signals are passed on to them, what they say is told, none is left behind."""
 
 import os
+import re
 import selectors
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
@@ -13,6 +14,8 @@ from weft.cluster.forks import COMMAND, SIGNALS, fork
 
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
+_PATIENCE = 1.0  # seconds that a worker gets to say why it ended, after others have missed it
+_LOST, _RANK = re.compile(r"weft: worker \d+ .* stopped answering"), re.compile(r"worker (\d+)")
 
 
 class Lines:
@@ -29,18 +32,39 @@ class Lines:
 
 
 class Errors:
-    """Tells what workers say on stderr; errors that several tell alike only once."""
+    """Tells what workers say on stderr; errors that several tell alike only once.
+
+    That a worker stopped answering is told if it doesn't say itself, within a second, what is wrong.
+    """
 
     def __init__(self) -> None:
         self._said: set[str] = set()
+        self._refused: set[str] = set()  # workers that said what is wrong
+        self._waiting: list[tuple[str, float]] = []  # lines, and until when they do
 
-    def tell(self, lines: Sequence[str]) -> None:
-        """Print these lines."""
+    def tell(self, lines: Sequence[str], ranks: Iterable[str]) -> None:
+        """Print these lines of a worker, or of several on one host."""
         for line in lines:
-            if not (line.startswith("weft: ") and line in self._said):
-                sys.stderr.write(line)
-                sys.stderr.flush()
-            self._said.add(line)
+            if _LOST.match(line):
+                self._waiting.append((line, time.monotonic() + _PATIENCE))
+                continue
+            if line.startswith("weft: "):
+                self._refused.update(ranks)
+            self._print(line)
+
+    def late(self, now: float) -> None:
+        """Print the lines that have waited until now."""
+        for line, until in [*self._waiting]:
+            if until <= now:
+                self._waiting.remove((line, until))
+                if not self._refused.issuperset(_RANK.findall(line.partition(" stopped ")[0])):
+                    self._print(line)
+
+    def _print(self, line: str) -> None:
+        if not (line.startswith("weft: ") and line in self._said):
+            sys.stderr.write(line)
+            sys.stderr.flush()
+        self._said.add(line)
 
 
 class _Worker:
@@ -100,6 +124,7 @@ class Crew:
             worker.look(options=0)
         while self._relay(0):
             pass
+        self._errors.late(float("inf"))
         for worker in self._workers:
             os.close(worker.errors)
         self._open.close()
@@ -150,7 +175,8 @@ class Crew:
             lines, more = key.data.read()
             if not more:
                 self._open.unregister(key.fileobj)
-            self._errors.tell(lines)
+            self._errors.tell(lines, [str(key.data.rank)])
+        self._errors.late(time.monotonic())
         return bool(found)
 
     def _note(self, signum: int, frame: FrameType | None) -> None:

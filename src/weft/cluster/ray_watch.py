@@ -69,8 +69,10 @@ class RunningHosts:
                 elif host.code and not first:
                     first = host.code
                     end = time.monotonic() + (grace if first == LOST else GRACE)
+            self._errors.late(time.monotonic())
             if self._pass_on() and len(self._signals) > 1:  # the first lets the batch in hand be finished
                 end = min(end, time.monotonic() + _HURRY)
+        self._errors.late(float("inf"))
         hung = [host for host in self._hosts if host.code is None]  # though others have given up
         for host in hung if first != LOST and not self._signals else ():
             print(f"weft: {host.title} does not answer", file=sys.stderr, flush=True)
@@ -90,7 +92,7 @@ class RunningHosts:
         for stream, text in said:
             lines = host.lines[stream].read(text)
             if stream == "stderr":
-                self._errors.tell(lines)
+                self._errors.tell(lines, [place["RANK"] for place in host.places])
                 told = [line for line in lines if line.startswith(_TOLD)]
                 self.reason = told[-1].removeprefix(_TOLD).strip() if told else self.reason
             else:

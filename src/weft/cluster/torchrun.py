@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 
 from weft.cluster.launcher import Launcher, Request
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
 from weft.exchange import new_secret
 from weft.place import WorkerPlace, number_in
 
@@ -29,8 +29,12 @@ class Torchrun(Launcher):
         rank = number_in(environ, "RANK", "torchrun")
         local = number_in({"LOCAL_WORLD_SIZE": str(size), **environ}, "LOCAL_WORLD_SIZE", "torchrun")
         host = environ.get("GROUP_RANK", str(rank // max(1, local)))
-        port = number_in(environ, "MASTER_PORT", "torchrun")
-        return WorkerPlace(rank, size, host, local, environ.get("MASTER_ADDR", "127.0.0.1"), port)
+        port, master = number_in(environ, "MASTER_PORT", "torchrun"), environ.get("MASTER_ADDR", "127.0.0.1")
+        if not master.strip():
+            raise ClusterError(
+                "MASTER_ADDR is empty: set it to the first worker's host, or leave it out on one machine"
+            )
+        return WorkerPlace(rank, size, host, local, master, port)
 
     def shown(self, request: Request) -> str:
         """A line for each host."""

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft.errors import ClusterError
+from weft import errors
+from weft.errors import ClusterError, WeftError, kind_of
 from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
@@ -224,8 +225,17 @@ class Communicator:
         return [text if worker == self.rank else each for worker, each in enumerate(said)]
 
     def decided(self, decide: Callable[[], Any]) -> Any:
-        """What the first worker decides, for all: plain data."""
-        return json.loads(self.share(json.dumps(decide()).encode() if self.rank == 0 else None))
+        """What the first worker decides, for all: plain data. What it refuses, all do."""
+        told, error = None, None
+        if self.rank == 0:
+            try:
+                told = {"decided": decide()}
+            except WeftError as refused:
+                error, told = refused, {"refused": str(refused), "kind": kind_of(refused).__name__}
+        told = json.loads(self.share(None if told is None else json.dumps(told).encode()))
+        if "refused" in told:
+            raise error or getattr(errors, told["kind"])(told["refused"])
+        return told["decided"]
 
     def barrier(self) -> None:
         """Wait for all workers."""

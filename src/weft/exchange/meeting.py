@@ -5,8 +5,10 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
 from datetime import timedelta
+from queue import Empty, SimpleQueue
 
 import torch
 import torch.distributed as dist
@@ -19,6 +21,7 @@ from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import new_secret
 from weft.place import WorkerPlace
 
+_ANSWER = 1.0  # seconds that torch gets to say itself that nobody was there in time
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET = "weft/secret"
 _FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each
@@ -67,7 +70,7 @@ def meet(
     except (RuntimeError, ValueError) as error:
         raise ClusterError(
             f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason_of(error)}): start "
-            f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
+            f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
     names = [card["host"] for card in cards]
     return store, [list(dict.fromkeys(names)).index(name) for name in names], secret
@@ -144,4 +147,24 @@ def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
                 )
         except OSError:  # torch has a store of this process's there, or says what is wrong
             pass
-    return next(rendezvous(f"tcp://{where}", place.rank, place.size, timeout=limit))[0]
+    return _in_time(lambda: next(rendezvous(f"tcp://{where}", place.rank, place.size, timeout=limit))[0], limit)
+
+
+def _in_time(meet: Callable[[], dist.Store], limit: timedelta) -> dist.Store:
+    """A store that has answered: torch waits for ever for what takes a connection and then says nothing."""
+    met: SimpleQueue[dist.Store | Exception] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            met.put(meet())
+        except Exception as error:
+            met.put(error)
+
+    threading.Thread(target=run, name="weft-meeting", daemon=True).start()
+    try:
+        found = met.get(timeout=limit.total_seconds() + _ANSWER)
+    except Empty:
+        raise RuntimeError("what listens there takes connections, and does not answer") from None
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -310,6 +310,11 @@ def _is_count(value: object) -> bool:
 def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
     """An array of a directory, memory-mapped, its size and header checked against the manifest."""
     file = path / f"{name}.npy"
+    if not file.is_file():
+        raise GraphFormatError(
+            f"{file} is {'no file' if file.exists() else 'missing'}, which the manifest names: copy the whole folder, or "
+            f"import again"
+        )
     with named_errors(file, "reading"), open(file, "rb") as stream:
         header, size, expected = stream.read(HEADER), os.fstat(stream.fileno()).st_size, HEADER + entry.nbytes
         if size != expected:

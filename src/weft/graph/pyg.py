@@ -35,11 +35,17 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     edge_index = _array(data.edge_index)
     if edge_index.ndim != 2 or len(edge_index) != 2:
         raise InputError(f"Data's edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
+    labels, guessed = _attribute(data, "y"), "num_nodes" not in data and getattr(data, "x", None) is None
+    if guessed and labels is not None and len(labels) > data.num_nodes:
+        raise InputError(
+            f"Data has {len(labels)} labels, but its edges reach {data.num_nodes} vertices only, and it has no x: set "
+            f"data.num_nodes"
+        )
     return Source(
         int(data.num_nodes),
         edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
         features_in_memory(_attribute(data, "x")),
-        _attribute(data, "y"),
+        labels,
         _split(data),
         num_edges=edge_index.shape[1],
     )

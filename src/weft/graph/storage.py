@@ -10,6 +10,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from weft.errors import InputError, StorageError, reason_of
 from weft.threads import PARSING
 
 _RENAME_EXCHANGE = 2
+_NUMPYS = re.compile(r"\d+ requested and \d+ written")  # what numpy says of a full disk
 
 
 @contextlib.contextmanager
@@ -29,7 +31,7 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT) or _NUMPYS.fullmatch(str(error)):
             raise StorageError(f"no space left while {doing} {path}: free some, or choose another disk") from error
         if error.errno == errno.EROFS:
             raise StorageError(

@@ -26,7 +26,10 @@ def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None)
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
         if (labels != np.rint(labels)).any() or np.isinf(labels).any():
-            raise InputError("labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown")
+            raise InputError(
+                "labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown: numbers to be predicted as "
+                "they are go to an objective of one's own, and not into the graph (docs/extending.md)"
+            )
     lowest, highest = (int(labels.min()), int(labels.max())) if labels.size else (0, -1)
     if lowest < -1:
         raise InputError(f"label {lowest} is negative: classes are counted from 0, and -1 means unknown")

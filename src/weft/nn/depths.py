@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, WeftError
+from weft.errors import ModelError, WeftError, reason_of
 from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
@@ -47,9 +47,23 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         width = output_width(conv, x, given)
         meet(conv, depth + 1, (x.shape[-1], width), given)
-        return x.new_empty(0, width)
+        return x.new_zeros(len(x), width)
 
-    return answered(model, width, lambda like, wide: like.new_empty(0, wide), count, [0] * DEEPEST)
+    def on(rows: int) -> int:
+        return answered(model, width, lambda like, wide: like.new_zeros(rows, wide), count, [rows] * DEEPEST)
+
+    try:
+        return on(0)
+    except ModelError as error:
+        try:
+            on(2)
+        except ModelError:
+            raise error from None
+        raise ModelError(
+            f"{type(model).__name__} runs on rows, but not where a worker has none in a batch "
+            f"({reason_of(error.__cause__ or error)}), as what looks at all rows together, such as h.max(): that mixes the "
+            f"rows of different vertices; take each row's own, as in h.max(dim=1)"
+        ) from error
 
 
 def answered(
@@ -59,10 +73,11 @@ def answered(
     answer: Convolve,
     sizes: list[int],
     training: bool = False,
+    deeper: Callable[[Tensor, int, int], Tensor] | None = None,
 ) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
 
-    `sizes`: how many rows there are at each depth.
+    `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones.
     """
     check_can_run(model)
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
@@ -73,7 +88,7 @@ def answered(
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
-            run = Pass(sizes, [of_size[size] for size in sizes], ())
+            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper)
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(

@@ -6,6 +6,7 @@ What a vertex gets must not hang on which others are in its batch, or several wo
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -38,6 +39,12 @@ class _Trial:
     noted: Noted
     drew: DrawnShapes
     generators: tuple[object, ...]  # those of numpy and Python, afterwards
+    count: int  # of rows: those of the last vertices
+    moved: bool  # are the rows that convolutions leave the last ones, not the first?
+
+    def first(self, rows: Tensor) -> int:
+        """The vertex of the first of some rows."""
+        return _SOME - self.count + (self.count - len(rows)) * self.moved
 
 
 def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, several: bool = False) -> None:
@@ -49,17 +56,22 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     """
     check_can_run(model)
     widths: Widths = {}
-    whole, part = (_try(model, width, rows, fewer, widths) for rows in (_SOME, _PART))
-    _compare(whole, part, model, several)
-    with other_parameters(model):
-        try:
-            whole, part = (_try(model, width, rows, fewer, widths, training=True) for rows in (_SOME, _PART))
-        except ModelError:  # it does not run so by itself
-            return
-        _compare(whole, part, model, several, " in training")
+    for training in (False, True):
+        tried = partial(_try, model, width, fewer=fewer, widths=widths, training=training)
+        with other_parameters(model) if training else nullcontext():
+            try:
+                whole, part = tried(_SOME), tried(_PART)
+            except ModelError:
+                if training:  # it does not run so by itself
+                    return
+                raise
+            _check(model, whole, part, tried, several, " in training" if training else "")
 
 
-def _compare(whole: _Trial, part: _Trial, model: nn.Module, several: bool, when: str = "") -> None:
+def _check(
+    model: nn.Module, whole: _Trial, part: _Trial, tried: Callable[..., _Trial], several: bool, when: str
+) -> None:
+    """Refuse what drew other numbers for fewer rows, or made others of them."""
     by = drawn_otherwise(whole.drew, part.drew)
     if several and by is not None:
         raise ModelError(of_random_numbers(model, by))
@@ -67,13 +79,33 @@ def _compare(whole: _Trial, part: _Trial, model: nn.Module, several: bool, when:
         raise ModelError(of_random_numbers(model, "numpy or Python"))
     if by is not None or whole.generators != part.generators or len(whole.noted) != len(part.noted):
         return
+    mixing = _unlike(whole, part)
+    if mixing is None and several and (by_place := _unlike(tried(_SOME, moved=True), part)) is not None:
+        raise ModelError(
+            f"{by_place} takes rows from before a convolution by their places{when}, which under some plans are other "
+            f"vertices' than those behind it: join them as they are (h + x), or take the first ones as x[: len(h)]"
+        )
+    if mixing is None:
+        try:
+            mixing = _unlike(tried(_SOME, unknown=True), part)
+        except ModelError:  # it does not run on what is no number
+            return
+    if mixing is not None:
+        raise ModelError(
+            f"{mixing} mixes the rows of different vertices{when}, so that a vertex's results would hang on what else is "
+            f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
+            f"one worker"
+        )
+
+
+def _unlike(whole: _Trial, part: _Trial) -> str | None:
+    """Who made other rows of some vertices where there were more of them; None: nobody did."""
     for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
-        if not alike(rows[len(rows) - len(some) :], some):
-            raise ModelError(
-                f"{name} mixes the rows of different vertices{when}, so that a vertex's results would hang on what else is "
-                f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
-                f"one worker"
-            )
+        first = whole.first(rows)
+        theirs = rows if len(rows) == len(some) else rows[part.first(some) - first :][: len(some)]
+        if not alike(theirs, some):
+            return name
+    return None
 
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
@@ -112,18 +144,28 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
             parameter.data = own
 
 
-def _try(model: nn.Module, width: int | None, rows: int, fewer: int, widths: Widths, training: bool = False) -> _Trial:
+def _try(
+    model: nn.Module,
+    width: int | None,
+    rows: int,
+    fewer: int,
+    widths: Widths,
+    training: bool = False,
+    moved: bool = False,
+    unknown: bool = False,
+) -> _Trial:
     """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
+    `moved`: convolutions leave the last rows, not the first; `unknown`: rows that a part lacks are no numbers.
     The model's buffers stay as they are, and so do the generators of torch, numpy and Python.
     """
     of_norms = running_averages(model)
     with drawing_alone(0) as state, buffers_kept(model), Draws() as draws:
         with LeftOut(F.batch_norm) if training else nullcontext():
-            noted = _outputs(model, width, rows, fewer, widths, training)
+            noted = _outputs(model, width, rows, fewer, widths, training, moved, unknown)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
         noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
-        return _Trial(noted, draws.shapes, state())
+        return _Trial(noted, draws.shapes, state(), rows, moved)
 
 
 @contextmanager
@@ -163,8 +205,10 @@ def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Does a function of torch draw random numbers here?"""
     if torch.Tag.nondeterministic_seeded not in func.tags:
         return False
-    given = dict(zip((one.name for one in func._schema.arguments), args, strict=False)) | kwargs
-    return given.get("training") is not False and given.get("train") is not False
+    said = func._schema.arguments
+    given = {one.name: one.default_value for one in said if one.has_default_value()}
+    given |= dict(zip((one.name for one in said), args, strict=False)) | kwargs
+    return given.get("training") is not False and given.get("train") is not False and given.get("dropout_p") != 0
 
 
 class LeftOut(TorchFunctionMode):
@@ -179,7 +223,14 @@ class LeftOut(TorchFunctionMode):
 
 
 def _outputs(
-    model: nn.Module, width: int | None, count: int, fewer: int, widths: Widths, training: bool = False
+    model: nn.Module,
+    width: int | None,
+    count: int,
+    fewer: int,
+    widths: Widths,
+    training: bool,
+    moved: bool,
+    unknown: bool,
 ) -> Noted:
     """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
     sizes = [count - min(fewer, depth) for depth in range(DEEPEST)]
@@ -200,10 +251,15 @@ def _outputs(
 
     def inputs(like: Tensor, wide: int) -> Tensor:
         smaller = torch.arange(_SOME, 0, -1)[:, None].to(like)
+        if unknown:
+            smaller[: _SOME - _PART] = torch.nan
         return (drawn(like, _SOME, wide) * smaller)[-count:]
 
+    def left(x: Tensor, depth: int, to: int) -> Tensor:
+        return x[len(x) - sizes[to] :] if moved else x[: sizes[to]]
+
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        fewer = x[: sizes[depth + 1]]
+        fewer = left(x, depth, depth + 1)
         if (conv, depth) not in widths:
             widths[conv, depth] = output_width(conv, x, given)
         if not training and (alone := by_itself(conv, fewer, given)) is not None:
@@ -212,7 +268,7 @@ def _outputs(
 
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
-        answered(model, width, inputs, product, sizes, training)
+        answered(model, width, inputs, product, sizes, training, left)
     finally:
         for hook in hooks:
             hook.remove()

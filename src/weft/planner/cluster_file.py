@@ -4,6 +4,7 @@ import difflib
 import json
 import math
 import tomllib
+import zlib
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, Cluste
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
+_SUM = "# crc32 = "  # and the sum of all that is before it, in a file that nobody edits
 
 _HEAD = """\
 # A cluster, as Weft's planner knows it. `weft probe --out FILE` measures one and writes this; edit it, or write one by hand.
@@ -45,10 +47,23 @@ def read_cluster(path: Path) -> Cluster:
     return cluster_of(text, str(path))
 
 
-def write_cluster(path: Path, cluster: Cluster) -> None:
-    """Write a cluster to a file, all or nothing."""
+def write_cluster(path: Path, cluster: Cluster, *, summed: bool = False) -> None:
+    """Write a cluster to a file, all or nothing; `summed`: with the sum of its text, for one that nobody edits."""
+    text = cluster_text(cluster)
     with written_beside(path) as beside:
-        beside.write_text(cluster_text(cluster), encoding="utf-8")
+        beside.write_text(text + _sum_line(text) * summed, encoding="utf-8")
+
+
+def check_sum(path: Path) -> None:
+    """Refuse a file that is not as it was written, with its sum."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    written = text[: text.rfind(_SUM)]
+    if text != written + _sum_line(written):
+        raise ConfigError(f"{path} is damaged, or was edited: its checksum differs")
+
+
+def _sum_line(text: str) -> str:
+    return f"{_SUM}{zlib.crc32(text.encode()):08x}\n"
 
 
 def cluster_text(cluster: Cluster) -> str:

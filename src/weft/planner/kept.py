@@ -17,7 +17,7 @@ from weft.errors import ConfigError, StorageError
 from weft.exchange import World
 from weft.graph import cache_folder
 from weft.planner.cluster import KINDS, UNCHANGED, Cluster
-from weft.planner.cluster_file import read_cluster, shared, write_cluster
+from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
 
 _DAY = 86_400.0
@@ -72,7 +72,7 @@ class KeptCluster:
             )
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_cluster(self.path, cluster)
+            write_cluster(self.path, cluster, summed=True)
         except (OSError, StorageError) as error:
             said = getattr(error, "strerror", None) or error
             return f"not kept for later runs in {self.path} ({said}): name another folder in WEFT_CACHE, or `off`"
@@ -92,6 +92,7 @@ class KeptCluster:
         cluster = read_cluster(path)
         if [*cluster.workers_by_host] != self._world.workers or not cluster.work or cluster.measured is None:
             raise ConfigError(f"{path} is not what `weft probe` keeps there")
+        check_sum(path)
         if not -_DAY < time.time() - cluster.measured < DAYS * _DAY:
             date = time.strftime("%Y-%m-%d", time.gmtime(cluster.measured))
             raise ConfigError(f"{path} is of {date}, and counts for {DAYS} days")

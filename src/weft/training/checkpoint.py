@@ -112,6 +112,12 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise TrainingError(f"the checkpoint {folder} is damaged ({error}){_REMEDY}") from None
 
 
+def of_model(error: TrainingError) -> str:
+    """What is wrong with a checkpoint that can't be read, of a trained model."""
+    said = str(error).removesuffix(_REMEDY).replace("the checkpoint ", "the trained model ", 1)
+    return f"{said}: train it again, or take a copy" if str(error).endswith(_REMEDY) else said
+
+
 @contextmanager
 def sensible(folder: Path) -> Iterator[None]:
     """While a checkpoint is made use of: what no run would have written, with sums that fit, is an error that says so."""
@@ -192,7 +198,10 @@ def newest(folder: Path) -> Checkpoint | None:
         except (TrainingError, StorageError) as error:
             problems.append(str(error).removesuffix(_REMEDY))
     if problems:
-        raise TrainingError(f"no checkpoint in {folder} can be read ({'; '.join(problems)}): train from the beginning")
+        raise TrainingError(
+            f"no checkpoint in {folder} can be read ({'; '.join(problems)}): choose another folder, or remove "
+            f"this one, to train from the beginning"
+        )
     return None
 
 

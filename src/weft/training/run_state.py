@@ -1,6 +1,5 @@
 """What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
 
-import json
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -277,13 +276,16 @@ class RunState:
 
 def _newest(folder: Path, comm: Communicator) -> Checkpoint | None:
     """The newest checkpoint as the first worker finds it: the others may not see its disk."""
-    found = checkpoint.newest(folder) if comm.rank == 0 else None
-    if comm.size == 1:
+    found = None
+
+    def told() -> list[Any] | None:
+        nonlocal found
+        found = checkpoint.newest(folder)
+        return None if found is None else [str(found.folder), found.state, found.problems]
+
+    shared = comm.decided(told)
+    if shared is None or comm.size == 1:
         return found
-    shared = None if found is None else [str(found.folder), found.state, found.problems]
-    shared = json.loads(comm.share(json.dumps(shared).encode() if comm.rank == 0 else None))
-    if shared is None:
-        return None
     data = comm.share(None if found is None else save_tensors(found.tensors))
     return Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
 

@@ -46,6 +46,28 @@ def test_what_all_say_is_told_once(command, capfd):
     assert sorted(told) == ["mine 0", "mine 1", "mine 2", "weft: no such graph"]
 
 
+REFUSAL = """import os, sys, time
+rank = os.environ["RANK"]
+if rank == "1":
+    time.sleep(0.3)
+    print("weft: no package", file=sys.stderr)
+else:
+    print("weft: worker 1 (host 0) stopped answering during the start; go on", file=sys.stderr)
+sys.exit(2)"""
+
+
+def test_that_a_worker_is_missed_is_not_told_if_it_says_why(command, capfd):
+    command(REFUSAL)
+    assert outcome(3) == 2
+    assert capfd.readouterr().err == "weft: no package\n"
+
+
+def test_that_a_worker_is_missed_is_told_once_if_it_does_not(command, capfd):
+    command(REFUSAL.replace('print("weft: no package", file=sys.stderr)', "pass"))
+    assert outcome(3) == 2
+    assert capfd.readouterr().err == "weft: worker 1 (host 0) stopped answering during the start; go on\n"
+
+
 def test_a_last_line_without_an_end_is_told(command, capfd):
     command("import sys; sys.stderr.write('bye')")
     assert outcome(1) == 0

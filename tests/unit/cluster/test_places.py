@@ -146,3 +146,8 @@ def test_srun_that_speaks_pmi_too_is_srun(monkeypatch):
     for name, value in (TASK | {"PMI_RANK": "2", "PMI_SIZE": "4"}).items():
         monkeypatch.setenv(name, value)
     assert place_here() == Slurm.place(TASK)
+
+
+def test_an_address_that_is_empty_is_refused():
+    with pytest.raises(ClusterError, match="MASTER_ADDR is empty: set it"):
+        Torchrun.place(TORCHRUN | {"MASTER_ADDR": ""})

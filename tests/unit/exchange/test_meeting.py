@@ -2,7 +2,9 @@
 
 import os
 import resource
+import socket
 import subprocess
+import time
 from dataclasses import replace
 from datetime import timedelta
 
@@ -13,6 +15,7 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange import meeting
 from weft.exchange.meeting import compare
 from weft.graph import Graph, communities
+from weft.place import WorkerPlace
 from weft.plan import Settings
 
 
@@ -43,6 +46,18 @@ def test_workers_that_were_told_different_things_do_not_train(processes):
         ConfigError, match=r"worker 2 and worker 0 do not fit .*: seed = 1 \(worker 0: 0\), lr = 0.2 \(worker"
     ):
         processes(3, told, other)
+
+
+def test_what_takes_connections_and_says_nothing_is_waited_for_no_longer_than_said(monkeypatch):
+    monkeypatch.setattr(meeting, "_ANSWER", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        place = WorkerPlace(1, 2, "0", 2, "127.0.0.1", silent.getsockname()[1])
+        start = time.monotonic()
+        with pytest.raises(
+            ClusterError, match=r"within 1 s \(what listens there .* does not answer\): .* nothing else listens"
+        ):
+            meeting.meet(place, 1.0, "sockets", None)
+        assert time.monotonic() - start < 10
 
 
 def test_a_worker_of_another_version_is_named():

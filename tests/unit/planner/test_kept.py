@@ -116,6 +116,7 @@ def test_old_files_do_not_count(ranks, cache, found, days):
         ("half", "is not valid TOML"),
         ("other", "is not what `weft probe` keeps there"),
         ("undated", "is not what `weft probe` keeps there"),
+        ("flipped", "is damaged, or was edited: its checksum differs"),
     ],
 )
 def test_a_damaged_file_is_ignored_with_a_line_and_written_anew(ranks, cache, found, text, why):
@@ -123,6 +124,7 @@ def test_a_damaged_file_is_ignored_with_a_line_and_written_anew(ranks, cache, fo
     whole = path.read_text()
     of = {"half": whole[: whole.index("\nhop") + 3], "other": whole.replace("workers = 1", "workers = 2")}
     of["other"] = of["other"].replace("[exchange]", "[exchange]\n")
+    of["flipped"] = whole.replace("125_000_000", "125_000_001", 1)
     of["undated"] = "\n".join(line for line in whole.splitlines() if not line.startswith("measured"))
     path.write_bytes(text if isinstance(text, bytes) else of.get(text, text).encode())
     ((first, _, _), (other, _, _)), (line,) = read(ranks, [0, 1])

@@ -82,9 +82,8 @@ class TestDamage:
     def test_both_damaged_is_one_sentence(self, tmp_path):
         for folder in [file.parent for file in kept(tmp_path)[:1]] + [tmp_path / "step-000000001"]:
             (folder / "state.safetensors").write_bytes(b"")
-        with pytest.raises(
-            TrainingError, match=r"no checkpoint in .* can be read \(.*: train from the beginning$"
-        ) as caught:
+        remedy = "choose another folder, or remove this one, to train from the beginning"
+        with pytest.raises(TrainingError, match=rf"no checkpoint in .* can be read \(.*\): {remedy}$") as caught:
             checkpoint.newest(tmp_path)
         assert "\n" not in str(caught.value)
 
