@@ -288,6 +288,26 @@ def test_what_draws_nothing_though_it_might_is_no_draw(ranks, graphs, what):
     agree(ranks, graphs, lambda: Ends(what))
 
 
+class Careful(Two):
+    """Rows that are no numbers go another way."""
+
+    def __init__(self, way):
+        super().__init__(SAGEConv)
+        self.way, self.other = way, nn.Linear(8, 8)
+
+    def between(self, x):
+        if not x.isnan().any():
+            return x.relu()
+        if self.way == "refuses":
+            raise ValueError("what is no number came out")
+        return self.other(x.nan_to_num())
+
+
+@pytest.mark.parametrize("way", ["refuses", "goes on"])
+def test_models_may_look_for_what_is_no_number(graphs, way):
+    weft.parallel(Careful(way), weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+
+
 class TwoHops(MessagePassing):
     """A second hop whose weight is nought at first."""
 

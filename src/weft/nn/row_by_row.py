@@ -77,7 +77,7 @@ def _check(
         raise ModelError(of_random_numbers(model, by))
     if several and whole.generators != part.generators:
         raise ModelError(of_random_numbers(model, "numpy or Python"))
-    if by is not None or whole.generators != part.generators or len(whole.noted) != len(part.noted):
+    if by is not None or whole.generators != part.generators:
         return
     mixing = _unlike(whole, part)
     if mixing is None and several and (by_place := _unlike(tried(_SOME, moved=True), part)) is not None:
@@ -99,7 +99,9 @@ def _check(
 
 
 def _unlike(whole: _Trial, part: _Trial) -> str | None:
-    """Who made other rows of some vertices where there were more of them; None: nobody did."""
+    """Who made other rows of some vertices where there were more of them; None: nobody did, or they went other ways."""
+    if len(whole.noted) != len(part.noted):
+        return None
     for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
         first = whole.first(rows)
         theirs = rows if len(rows) == len(some) else rows[part.first(some) - first :][: len(some)]
