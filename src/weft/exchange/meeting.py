@@ -21,7 +21,7 @@ from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import new_secret
 from weft.place import WorkerPlace
 
-_ANSWER = 1.0  # seconds that torch gets to say itself that nobody was there in time
+_ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in time
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET = "weft/secret"
 _FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each

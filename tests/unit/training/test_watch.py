@@ -240,7 +240,7 @@ class Shared(Communicator):
 
 def test_the_first_worker_decides_for_all():
     calm = Watch(predicted(GDP, 1.0), lambda left: answer(predicted(GDP, 1.0)))
-    comm = Shared([False, True, {"plan": SPLIT.as_dict(), "text": "told"}])
+    comm = Shared([{"decided": told} for told in (False, True, {"plan": SPLIT.as_dict(), "text": "told"})])
     assert not calm.drifts(1, [100.0], 1, comm)
     assert calm.drifts(2, [0.1], 1, comm)
     change = calm.plan_again(comm)
