@@ -1,10 +1,11 @@
-"""Priorities of threads, and what threads share: cached properties without a lock, a parser with one."""
+"""Threads: their priorities, questions that may never be answered, cached properties without a lock, a parser with one."""
 
 import functools
 import os
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import nullcontext
 from typing import Any, TypeVar
 
@@ -19,6 +20,20 @@ def yield_to_others() -> None:
     """Lower this thread's priority, where threads have one of their own."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+
+
+def answered_within(seconds: float, ask: Callable[[], T]) -> T:
+    """What is answered to a thread of its own, for some wait for ever; TimeoutError: nothing was in time."""
+    answer: Future[T] = Future()
+
+    def wait() -> None:
+        try:
+            answer.set_result(ask())
+        except Exception as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=wait, daemon=True, name="weft-asking").start()
+    return answer.result(seconds)
 
 
 class cached_property(functools.cached_property[T]):

@@ -34,31 +34,32 @@ class Lines:
 class Errors:
     """Tells what workers say on stderr; errors that several tell alike only once.
 
-    That a worker stopped answering is told if it doesn't say itself, within a second, what is wrong.
+    That a worker stopped answering is told unless it ends, within a second, and has said itself what is wrong.
     """
 
     def __init__(self) -> None:
         self._said: set[str] = set()
-        self._refused: set[str] = set()  # workers that said what is wrong
+        self._last: dict[str, str] = {}  # by worker, what it said last for the user
         self._waiting: list[tuple[str, float]] = []  # lines, and until when they do
 
     def tell(self, lines: Sequence[str], ranks: Iterable[str]) -> None:
         """Print these lines of a worker, or of several on one host."""
         for line in lines:
+            if line.startswith("weft: "):
+                self._last |= dict.fromkeys(ranks, line)
             if _LOST.match(line):
                 self._waiting.append((line, time.monotonic() + _PATIENCE))
-                continue
-            if line.startswith("weft: "):
-                self._refused.update(ranks)
-            self._print(line)
+            else:
+                self._print(line)
 
-    def late(self, now: float) -> None:
-        """Print the lines that have waited until now."""
-        for line, until in [*self._waiting]:
-            if until <= now:
-                self._waiting.remove((line, until))
-                if not self._refused.issuperset(_RANK.findall(line.partition(" stopped ")[0])):
-                    self._print(line)
+    def late(self, now: float, ended: Iterable[str]) -> None:
+        """Print the lines that have waited until now; `ended`: the workers that did, by themselves, with a failure."""
+        due = [line for line, until in self._waiting if until <= now]
+        self._waiting = [(line, until) for line, until in self._waiting if until > now]
+        refused = {rank for rank in ended if rank in self._last and not _LOST.match(self._last[rank])}
+        for line in due:
+            if not refused.issuperset(_RANK.findall(line.partition(" stopped ")[0])):
+                self._print(line)
 
     def _print(self, line: str) -> None:
         if not (line.startswith("weft: ") and line in self._said):
@@ -124,7 +125,7 @@ class Crew:
             worker.look(options=0)
         while self._relay(0):
             pass
-        self._errors.late(float("inf"))
+        self._errors.late(float("inf"), self._ended())
         for worker in self._workers:
             os.close(worker.errors)
         self._open.close()
@@ -176,8 +177,12 @@ class Crew:
             if not more:
                 self._open.unregister(key.fileobj)
             self._errors.tell(lines, [str(key.data.rank)])
-        self._errors.late(time.monotonic())
+        self._errors.late(time.monotonic(), self._ended())
         return bool(found)
+
+    def _ended(self) -> list[str]:
+        """The workers that told of a mistake, or were stopped: not those that were lost."""
+        return [str(worker.rank) for worker in self._workers if worker.code and not self._is_lost(worker)]
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self._signals.append(signum)

@@ -31,9 +31,14 @@ class Running:
     lines: dict[str, Lines] = field(default_factory=lambda: {"stdout": Lines(), "stderr": Lines()})
 
     @property
+    def ranks(self) -> list[str]:
+        """Its workers."""
+        return [place["RANK"] for place in self.places]
+
+    @property
     def title(self) -> str:
         """Its name and its workers."""
-        ranks = dict.fromkeys((self.places[0]["RANK"], self.places[-1]["RANK"]))
+        ranks = dict.fromkeys((self.ranks[0], self.ranks[-1]))
         return f"node {self.node} (worker{'s' * (len(ranks) - 1)} {' to '.join(ranks)})"
 
 
@@ -69,10 +74,10 @@ class RunningHosts:
                 elif host.code and not first:
                     first = host.code
                     end = time.monotonic() + (grace if first == LOST else GRACE)
-            self._errors.late(time.monotonic())
+            self._errors.late(time.monotonic(), self._ended())
             if self._pass_on() and len(self._signals) > 1:  # the first lets the batch in hand be finished
                 end = min(end, time.monotonic() + _HURRY)
-        self._errors.late(float("inf"))
+        self._errors.late(float("inf"), self._ended())
         hung = [host for host in self._hosts if host.code is None]  # though others have given up
         for host in hung if first != LOST and not self._signals else ():
             print(f"weft: {host.title} does not answer", file=sys.stderr, flush=True)
@@ -92,7 +97,7 @@ class RunningHosts:
         for stream, text in said:
             lines = host.lines[stream].read(text)
             if stream == "stderr":
-                self._errors.tell(lines, [place["RANK"] for place in host.places])
+                self._errors.tell(lines, host.ranks)
                 told = [line for line in lines if line.startswith(_TOLD)]
                 self.reason = told[-1].removeprefix(_TOLD).strip() if told else self.reason
             else:
@@ -100,6 +105,10 @@ class RunningHosts:
                 sys.stdout.flush()
         if host.code is not None and host.code < 0:
             self._lose(host, f"what starts them was killed by {signal.Signals(-host.code).name}")
+
+    def _ended(self) -> list[str]:
+        """The workers of hosts that told of a mistake, or were stopped: not of those that were lost."""
+        return [rank for host in self._hosts if host.code and host.code != LOST for rank in host.ranks]
 
     def _lose(self, host: Running, reason: str) -> None:
         host.code = LOST

@@ -226,16 +226,17 @@ class Communicator:
 
     def decided(self, decide: Callable[[], Any]) -> Any:
         """What the first worker decides, for all: plain data. What it refuses, all do."""
-        told, error = None, None
-        if self.rank == 0:
-            try:
-                told = {"decided": decide()}
-            except WeftError as refused:
-                error, told = refused, {"refused": str(refused), "kind": kind_of(refused).__name__}
-        told = json.loads(self.share(None if told is None else json.dumps(told).encode()))
-        if "refused" in told:
-            raise error or getattr(errors, told["kind"])(told["refused"])
-        return told["decided"]
+        if self.rank > 0:
+            told = json.loads(self.share(None))
+            if "refused" in told:
+                raise getattr(errors, told["kind"])(told["refused"])
+            return told["decided"]
+        try:
+            said = json.dumps({"decided": decide()})
+        except WeftError as error:
+            self.share(json.dumps({"refused": str(error), "kind": kind_of(error).__name__}).encode())
+            raise
+        return json.loads(self.share(said.encode()))["decided"]
 
     def barrier(self) -> None:
         """Wait for all workers."""

@@ -5,10 +5,8 @@ import json
 import os
 import resource
 import socket
-import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
-from queue import Empty, SimpleQueue
 
 import torch
 import torch.distributed as dist
@@ -20,6 +18,7 @@ from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import new_secret
 from weft.place import WorkerPlace
+from weft.threads import answered_within
 
 _ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in time
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
@@ -147,24 +146,10 @@ def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
                 )
         except OSError:  # torch has a store of this process's there, or says what is wrong
             pass
-    return _in_time(lambda: next(rendezvous(f"tcp://{where}", place.rank, place.size, timeout=limit))[0], limit)
-
-
-def _in_time(meet: Callable[[], dist.Store], limit: timedelta) -> dist.Store:
-    """A store that has answered: torch waits for ever for what takes a connection and then says nothing."""
-    met: SimpleQueue[dist.Store | Exception] = SimpleQueue()
-
-    def run() -> None:
-        try:
-            met.put(meet())
-        except Exception as error:
-            met.put(error)
-
-    threading.Thread(target=run, name="weft-meeting", daemon=True).start()
-    try:
-        found = met.get(timeout=limit.total_seconds() + _ANSWER)
-    except Empty:
+    try:  # torch waits for ever for what takes a connection and then says nothing
+        return answered_within(
+            limit.total_seconds() + _ANSWER,
+            lambda: next(rendezvous(f"tcp://{where}", place.rank, place.size, timeout=limit))[0],
+        )
+    except TimeoutError:
         raise RuntimeError("what listens there takes connections, and does not answer") from None
-    if isinstance(found, Exception):
-        raise found
-    return found

@@ -5,16 +5,15 @@ times, ever later; what fails is told in a sentence.
 """
 
 import errno
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 import fsspec
 
 from weft.errors import GraphFormatError, StorageError, WeftError, reason_of
+from weft.threads import answered_within
 
 T = TypeVar("T")
 
@@ -72,31 +71,12 @@ class RemoteFolder:
         waits = iter(_WAITS)
         while True:
             try:
-                return self._first_answer(ask)
+                return answered_within(self._timeout, ask)  # some wait for ever
             except Exception as error:  # of a file system's own library: there is no common class
                 wait = next(waits, None) if may_pass(error) else None
                 if wait is None:
                     raise self._told(error, name) from None
             time.sleep(wait)
-
-    def _first_answer(self, ask: Callable[[], T]) -> T:
-        """It is asked by a thread of its own, for some wait for ever."""
-        answers: SimpleQueue[tuple[list[T], Exception | None]] = SimpleQueue()
-
-        def wait() -> None:
-            try:
-                answers.put(([ask()], None))
-            except Exception as error:
-                answers.put(([], error))
-
-        threading.Thread(target=wait, daemon=True, name="weft-fetch").start()
-        try:
-            answer, error = answers.get(timeout=self._timeout)
-        except Empty:
-            raise TimeoutError from None
-        if error is not None:
-            raise error
-        return answer[0]
 
     def _told(self, error: Exception, name: str) -> WeftError:
         """What went wrong, in a sentence."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError
@@ -26,8 +26,18 @@ from weft.errors import StorageError, TrainingError, WeftError, reason_of
 from weft.graph import named_errors, remove_all_leftovers, remove_whole, written_beside
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
-_REMEDY = ": resume from another one"
 _TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
+
+
+class Kind(NamedTuple):
+    """What a folder is to its reader, and what to do where it can't be read."""
+
+    name: str
+    remedy: str
+
+
+_CHECKPOINT = Kind("checkpoint", ": resume from another one")
+MODEL = Kind("trained model", ": train it again, or take a copy")
 
 
 class NewerError(TrainingError):
@@ -87,7 +97,7 @@ def claimed(folder: Path) -> int:
     return file
 
 
-def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load(folder: Path, kind: Kind = _CHECKPOINT) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a checkpoint folder; one that is damaged is an error that says so."""
     try:
         with named_errors(folder, "reading the checkpoint"):
@@ -109,23 +119,17 @@ def load(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError("its checksum differs")
         return load_tensors(data), state
     except (ValueError, KeyError, TypeError, SafetensorError) as error:
-        raise TrainingError(f"the checkpoint {folder} is damaged ({error}){_REMEDY}") from None
-
-
-def of_model(error: TrainingError) -> str:
-    """What is wrong with a checkpoint that can't be read, of a trained model."""
-    said = str(error).removesuffix(_REMEDY).replace("the checkpoint ", "the trained model ", 1)
-    return f"{said}: train it again, or take a copy" if str(error).endswith(_REMEDY) else said
+        raise TrainingError(f"the {kind.name} {folder} is damaged ({error}){kind.remedy}") from None
 
 
 @contextmanager
-def sensible(folder: Path) -> Iterator[None]:
+def sensible(folder: Path, kind: Kind = _CHECKPOINT) -> Iterator[None]:
     """While a checkpoint is made use of: what no run would have written, with sums that fit, is an error that says so."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise TrainingError(
-            f"the checkpoint {folder} holds what no run of Weft writes ({reason_of(error)}){_REMEDY}"
+            f"the {kind.name} {folder} holds what no run of Weft writes ({reason_of(error)}){kind.remedy}"
         ) from None
 
 
@@ -196,7 +200,7 @@ def newest(folder: Path) -> Checkpoint | None:
         except NewerError:
             raise
         except (TrainingError, StorageError) as error:
-            problems.append(str(error).removesuffix(_REMEDY))
+            problems.append(str(error).removesuffix(_CHECKPOINT.remedy))
     if problems:
         raise TrainingError(
             f"no checkpoint in {folder} can be read ({'; '.join(problems)}): choose another folder, or remove "

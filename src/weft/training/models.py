@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ConfigError, ModelError, StorageError, TrainingError
+from weft.errors import ConfigError, ModelError, StorageError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
 from weft.nn import (
@@ -95,13 +95,10 @@ def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
     """A trained model, built anew for a graph with as many features and classes, and its settings."""
     if not folder.is_dir():
         raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
-    try:
-        tensors, facts = checkpoint.load(folder)
-    except TrainingError as error:
-        raise TrainingError(checkpoint.of_model(error)) from None
+    tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
     if "features" not in facts:
         raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")
-    with checkpoint.sensible(folder):
+    with checkpoint.sensible(folder, checkpoint.MODEL):
         wanted, there = (facts["features"], facts["classes"]), (graph.num_features, graph.num_classes)
         settings = Settings.restored(facts["settings"], str(folder))
     if wanted != there:

@@ -68,6 +68,15 @@ def test_that_a_worker_is_missed_is_told_once_if_it_does_not(command, capfd):
     assert capfd.readouterr().err == "weft: worker 1 (host 0) stopped answering during the start; go on\n"
 
 
+def test_that_a_worker_is_missed_is_told_though_it_said_something_else_before(command, capfd):
+    turned_away = "weft: worker 1 turned away a connection from 127.0.0.2: it has no proof"
+    lines = REFUSAL.replace("weft: no package", turned_away).replace("sys.exit(2)", "")
+    command(f"{lines}\nif rank == '1': os.kill(os.getpid(), 9)\nsys.exit(2)")
+    assert outcome(3) == 2
+    told = capfd.readouterr().err
+    assert turned_away in told and told.count("worker 1 (host 0) stopped answering during the start; go on") == 1
+
+
 def test_a_last_line_without_an_end_is_told(command, capfd):
     command("import sys; sys.stderr.write('bye')")
     assert outcome(1) == 0

@@ -241,12 +241,12 @@ def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
     """Vertices by their ids, or by a mask, each once; `what` they are, for who gave something else."""
     try:
         values = np.asarray(given)
-    except ValueError:  # rows of several lengths
-        values = np.array(0, dtype=object)
+        told = f"of type {values.dtype} and shape {values.shape}"
+    except ValueError:
+        values, told = np.empty((0, 0)), "of several lengths or kinds"
     if values.ndim != 1 or (len(values) and values.dtype.kind not in "biu"):
         raise ConfigError(
-            f"{what} are {_kind_of(given, values)}: give ids, which are whole numbers, or a mask of bool, of all vertices "
-            f"whatever their type"
+            f"{what} are {told}: give ids, which are whole numbers, or a mask of bool, of all vertices whatever their type"
         )
     if values.dtype == bool:
         if len(values) != graph.num_vertices:
@@ -263,12 +263,6 @@ def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
         mask = ", or make a mask of bool" if len(ids) == len(there) and ids.max() == 1 else ""
         raise ConfigError(f"{what} have vertex {twice} more than once: give each once{mask}")
     return ids
-
-
-def _kind_of(given: object, values: np.ndarray) -> str:
-    if isinstance(given, tuple | list) and any(isinstance(one, str) for one in given):
-        return f"a {type(given).__name__} of {' and '.join(type(one).__name__ for one in given[:2])}"
-    return f"of type {values.dtype} and shape {values.shape}"
 
 
 def _as_targets(labels: np.ndarray) -> Tensor:
