@@ -6,7 +6,9 @@ import torch
 from test_connections import meshed, together
 
 from weft._kernels import Links
+from weft.errors import TrainingError
 from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
+from weft.training.checkpoint import NewerError
 from weft.training.gradients import pack, unpack
 from weft.training.migration import pass_on
 
@@ -200,3 +202,18 @@ def test_a_gradient_that_one_worker_has_is_everyones():
     assert parameters[0][0].grad.tolist() == [4.0, 6.0]
     assert parameters[0][1].grad.tolist() == [5.0, 6.0]
     assert parameters[0][2].grad is None
+
+
+def test_what_the_first_worker_refuses_all_do(ranks):
+    def refuse():
+        raise NewerError("of a newer version")
+
+    def ask(world):
+        comm = world.communicator()
+        with pytest.raises(TrainingError, match=r"^of a newer version$"):
+            comm.decided(refuse)
+        decided = comm.decided(lambda: [world.rank, "so be it"])
+        comm.close()
+        return decided
+
+    assert ranks(3, ask) == [[0, "so be it"]] * 3

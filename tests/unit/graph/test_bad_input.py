@@ -249,6 +249,17 @@ class TestDirectories:
         with pytest.raises(GraphFormatError, match=r"indices\.npy has \d+ bytes in place of \d+: it is truncated"):
             Graph.open(where)
 
+    def test_an_array_that_is_missing_or_no_file(self, where):
+        file = where / "labels.npy"
+        file.unlink()
+        with pytest.raises(
+            GraphFormatError, match=r"labels\.npy is missing, which the manifest names: copy the whole folder"
+        ):
+            Graph.open(where)
+        os.mkfifo(file)
+        with pytest.raises(GraphFormatError, match=r"labels\.npy is no file, which the manifest names"):
+            Graph.open(where)
+
     @pytest.mark.parametrize("name", ["indptr", "indices", "features", "labels", "split"])
     def test_flipped_bit(self, where, name):
         file = where / f"{name}.npy"
@@ -353,6 +364,11 @@ def test_from_arrays_checks_as_importing_does():
 def test_refusals_of_the_system_name_a_remedy(number, told):
     with pytest.raises(StorageError, match=re.escape(told)), named_errors(Path("x"), "writing"):
         raise OSError(number, os.strerror(number))
+
+
+def test_a_full_disk_as_numpy_tells_of_it():
+    with pytest.raises(StorageError, match="no space left while writing x"), named_errors(Path("x"), "writing"):
+        raise OSError("192000 requested and 25568 written")
 
 
 def test_a_disk_that_becomes_read_only_while_it_is_written_to(tmp_path, monkeypatch):

@@ -317,3 +317,9 @@ def test_names_go_out_with_predictions(tmp_path):
     assert np.allclose(shares.sum(1), 1, atol=1e-5)
     assert np.array_equal(shares.argmax(1), predictions.column("class").to_numpy())
     assert np.load(tmp_path / "e.npy").shape == (60, 8)
+
+
+def test_vertices_that_only_labels_tell_of_are_to_be_said():
+    edges, labels = torch.tensor([[0, 1], [1, 2]]), torch.zeros(5, dtype=torch.int64)
+    with pytest.raises(InputError, match="has 5 labels, but its edges reach 3 vertices only, and it has no x: set"):
+        Graph.from_pyg(Data(edge_index=edges, y=labels))

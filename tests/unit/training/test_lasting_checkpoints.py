@@ -13,7 +13,7 @@ import weft
 from weft.errors import StorageError, TrainingError
 from weft.graph import communities
 from weft.plan import Settings
-from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model
+from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model
 from weft.training.run_state import Progress
 
 USUAL = {"hidden": 8, "fanouts": (3, 3), "batch_size": 60, "threads": 1, "dropout": 0.2, "lr": 0.02}
@@ -344,6 +344,17 @@ def test_a_checkpoint_is_no_trained_model(graph, tmp_path):
     for folder in (tmp_path / "kept").iterdir():
         with pytest.raises(StorageError, match="is a checkpoint and no trained model: name what"):
             load_model(folder, graph)
+
+
+def test_a_damaged_trained_model_is_no_checkpoint_to_resume(graph, tmp_path):
+    settings = Settings.of(**USUAL)
+    save_model(tmp_path / "out", make_model(settings, graph), settings, graph)
+    file = tmp_path / "out" / "state.safetensors"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(
+        TrainingError, match=r"^the trained model .*out is damaged \(.*\): train it again, or take a copy$"
+    ):
+        load_model(tmp_path / "out", graph)
 
 
 def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):

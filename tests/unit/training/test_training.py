@@ -684,6 +684,7 @@ def test_an_aggregation_that_needs_neighbours_says_so(folder):
 
 
 NO_VERTICES = {
+    "are of several lengths or kinds: give ids": ("paper", np.ones(1500, dtype=bool)),
     "have vertex 7 more than once": torch.tensor([3, 7, 7]),
     "have vertex 0 more than once: give each once, or make a mask of bool": np.arange(1500) % 2,
     "are of type float64": np.array([1.5, 2.0]),
