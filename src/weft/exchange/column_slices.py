@@ -113,13 +113,14 @@ class Background:
 
     def __init__(self, comm: Communicator, ahead: Communicator | None = None, meter: Meter | None = None) -> None:
         self.meter, self._comm = meter or Meter(), ahead or comm
-        self._thread = ThreadPoolExecutor(1, "weft-exchange") if ahead else None
+        # A new thread records gradients, whatever others do.
+        self._thread = ThreadPoolExecutor(1, "weft-exchange", torch.set_grad_enabled, (False,)) if ahead else None
         self.overlaps = self._thread is not None
 
     def __call__(self, send: Callable[..., None], *given: object) -> "Future[None]":
         """Begin `send_rows` or `send_slices`. All workers begin the same ones in the same order."""
-        if self._thread is not None:  # a new thread records gradients, whatever this one does
-            return self._thread.submit(torch.no_grad()(send), *given, self._comm)
+        if self._thread is not None:
+            return self._thread.submit(send, *given, self._comm)
         send(*given, self._comm)
         done: Future[None] = Future()
         done.set_result(None)

@@ -17,6 +17,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from weft import _kernels
 from weft.devices import Movable
 from weft.exchange.communicator import Communicator
+from weft.operations import OwnFunction
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class _Context(FunctionCtx):
     back: Callable[[Tensor], Tensor]
 
 
-class _Mirrored(torch.autograd.Function):
+class _Mirrored(OwnFunction):
     """Forward: there. Backward: back."""
 
     @staticmethod

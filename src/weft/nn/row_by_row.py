@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import zip_longest
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
 
@@ -22,13 +20,14 @@ from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
 from weft.nn.depths import DEEPEST, answered, by_itself, check_can_run, output_width
 from weft.nn.rows import Rows, alike, running_averages
+from weft.operations import DrawnShapes, Draws, drawn_otherwise
 
 _SOME, _PART = 12, 8  # rows on which a model is tried
 _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
+_PLAIN = (bool, int, float, str)  # values of a module that are compared
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
-DrawnShapes = list[tuple[str, torch.Size]]  # random numbers by torch: by which function, in which shapes
 Widths = dict[tuple[MessagePassing, int], int]  # of what convolutions give, by the depth of their rows
 
 
@@ -116,7 +115,7 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
         (at, name, value)
         for at, module in model.named_modules()
         for name, value in vars(module).items()
-        if isinstance(value, bool | int | float | str) and name != "training"
+        if isinstance(value, _PLAIN) and name != "training"
     ]
 
 
@@ -180,37 +179,6 @@ def buffers_kept(module: nn.Module) -> Iterator[None]:
         with torch.no_grad():
             for name, buffer in module.named_buffers():
                 buffer.copy_(before.get(name, buffer))
-
-
-class Draws(TorchDispatchMode):
-    """Notes in which shapes torch draws random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shapes: DrawnShapes = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        if draws(func, args, kwargs or {}):
-            drawn = out if isinstance(out, Tensor) else out[0]
-            self.shapes.append((str(func._schema.name.replace("aten::", "torch.")), drawn.shape))
-        return out
-
-
-def drawn_otherwise(whole: DrawnShapes, part: DrawnShapes) -> str | None:
-    """The function that drew other numbers for all rows than for a part of them; None: all were alike."""
-    pairs = zip_longest(whole, part)
-    return next(((one or other)[0] for one, other in pairs if one != other), None)
-
-
-def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Does a function of torch draw random numbers here?"""
-    if torch.Tag.nondeterministic_seeded not in func.tags:
-        return False
-    said = func._schema.arguments
-    given = {one.name: one.default_value for one in said if one.has_default_value()}
-    given |= dict(zip((one.name for one in said), args, strict=False)) | kwargs
-    return given.get("training") is not False and given.get("train") is not False and given.get("dropout_p") != 0
 
 
 class LeftOut(TorchFunctionMode):

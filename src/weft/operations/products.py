@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from weft import _kernels
 from weft.operations.compiled import array
+from weft.operations.drawn import OwnFunction
 
 _MANY_ROWS = 512  # for fewer, a general library's product is as good
 
@@ -41,7 +42,7 @@ def _for_kernel(x: Tensor, weight: Tensor) -> bool:
     return x.is_cpu and x.dtype == weight.dtype == torch.float32 and wide and len(x) >= _MANY_ROWS
 
 
-class _Linear(torch.autograd.Function):
+class _Linear(OwnFunction):
     """Forward: rows times a small matrix, for one or two of each. Backward: of the rows, times the transpose; of the
     matrix, a sum over rows.
     """
@@ -92,7 +93,7 @@ def _of_matrix(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return g_weight
 
 
-class _LinearPair(torch.autograd.Function):
+class _LinearPair(OwnFunction):
     """Forward: two products with the same rows. Backward: likewise, for the matrices' gradients."""
 
     @staticmethod

@@ -1,5 +1,6 @@
 """Modules beside the model, such as heads: what they do with its rows is the same on any worker, or refused."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import torch
@@ -10,17 +11,20 @@ from weft.errors import ModelError
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.keys import key as make_key
-from weft.nn import Draws, KeyedDropout, alike, in_mode, of_random_numbers
+from weft.nn import KeyedDropout, alike, in_mode, of_random_numbers
+from weft.operations import Draws
 from weft.sampling import keys_of
 from weft.training.batches import Part
 
 
-def check_draws(drawn: Draws, model: nn.Module, counts: set[int]) -> None:
+def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) -> None:
     """Refuse random numbers of torch for so many rows or edges: which are whose differs from plan to plan.
 
     What is drawn in the shape of parameters, all workers draw alike.
     """
-    counts = counts - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
+    if not drawn.shapes:
+        return
+    counts = rows() - {1, *(size for parameter in model.parameters() for size in parameter.shape)}
     for function, shape in drawn.shapes:
         if counts.intersection(shape):
             raise ModelError(of_random_numbers(model, function))
@@ -63,7 +67,7 @@ class Beside:
         self._within.close()
         if self._draws is not None:
             drawn, self._draws = self._draws, None
-            check_draws(drawn, module, {self._count})
+            check_draws(drawn, module, lambda: {self._count})
             self._check_rows(module, given)
 
     def _check_rows(self, module: nn.Module, given: tuple) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, Draws, encoder_of, forward_of, plain_state
+from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, plain_state
+from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
@@ -116,7 +117,7 @@ class Run:
         with self._arithmetic(), Draws() if look else nullcontext() as drawn:
             out = self.forward(part.x, part.program, key)
         if drawn is not None:
-            check_draws(drawn, self.model, _rows_and_edges(part.program.host))
+            check_draws(drawn, self.model, lambda: _rows_and_edges(part.program.host))
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _is_to_look(self, part: Part) -> bool:

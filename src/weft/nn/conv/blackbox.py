@@ -16,8 +16,9 @@ from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
-from weft.nn.row_by_row import Draws, LeftOut, buffers_kept, other_parameters
+from weft.nn.row_by_row import LeftOut, buffers_kept, other_parameters
 from weft.nn.rows import Handle, alike, by_running_averages
+from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 

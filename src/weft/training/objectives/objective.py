@@ -22,7 +22,8 @@ from weft.devices import Movable
 from weft.errors import TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.nn import DrawnShapes, Draws, LeftOut, drawn_otherwise
+from weft.nn import LeftOut
+from weft.operations import DrawnShapes, Draws, drawn_otherwise
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 
