@@ -10,7 +10,7 @@ Saved = tuple[Tensor, ...]  # what gradients need of the way there
 class Lists(NamedTuple):
     """Edges by row."""
 
-    indptr: Tensor  # [rows + 1] int64: where their edges begin, the first one's at 0 (for `sum_rows`: anywhere)
+    indptr: Tensor  # [rows + 1] int64, beginning with 0
     other: Tensor  # [edges] int32: the row at each edge's other end
 
 

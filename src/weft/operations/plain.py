@@ -12,11 +12,10 @@ _NO_EDGES = -1e30  # the log of a sum of nothing, finite so that differences are
 def sum_rows(
     lists: Lists | Turned, weight: Tensor | None, x: Tensor, out: Tensor, mean: bool, onto: bool, threads: int = 0
 ) -> None:
-    here = slice(int(lists.indptr[0]), int(lists.indptr[-1]))
-    rows = x[lists.other[here].long()]
+    rows = x[lists.other.long()]
     if weight is not None:
-        rows = rows * weight[lists.edge[here].long() if isinstance(lists, Turned) else here, None]
-    total = _by_row(rows, Lists(lists.indptr - here.start, lists.other))
+        rows = rows * (weight[lists.edge.long()] if isinstance(lists, Turned) else weight)[:, None]
+    total = _by_row(rows, lists)
     total = _divided(total, lists) if mean else total
     out.copy_(out + total if onto else total)
 

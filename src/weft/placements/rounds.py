@@ -81,8 +81,9 @@ class EdgeLists:
 
     def sum_onto(self, to: Tensor, rows: slice, weight: Tensor | None, h: Tensor, onto: bool) -> None:
         """to[i] (+)= sum over the edges of vertex rows[i] of weight x h[other end]."""
-        part = Lists(self.indptr[rows.start : rows.stop + 1], self.other)
-        operations_on(h.device).sum_rows(part, weight, h, to, False, onto)
+        edges = self.edges_of(rows)
+        part = Lists(self.indptr[rows.start : rows.stop + 1] - edges.start, self.other[edges])
+        operations_on(h.device).sum_rows(part, None if weight is None else weight[edges], h, to, False, onto)
 
     def products(self, g: Tensor, h: Tensor) -> Tensor:
         """<g[vertex], h[other end]> for each edge: the gradient of what edges count for."""

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from weft.nn import coefficients, propagate
-from weft.operations import compiled, plain
 from weft.placements import EdgeLists, Rounds
 
 VERTICES = 50
@@ -29,10 +28,8 @@ def dense(of, weight):
     )
 
 
-@pytest.mark.parametrize("operations", [compiled, plain])
 @pytest.mark.parametrize("owned", ["each", "one", "none"])
-def test_mixing_is_a_matrix_and_turned_its_transpose(owned, operations, monkeypatch):
-    monkeypatch.setattr("weft.placements.rounds.operations_on", lambda device: operations)
+def test_mixing_is_a_matrix_and_turned_its_transpose(owned):
     of, h = lists(), torch.randn(VERTICES, 5, dtype=torch.float64)
     weight = torch.rand(len(of.other), dtype=torch.float64)
     own = {"each": torch.rand(VERTICES, 1, dtype=torch.float64), "one": torch.full((1, 1), 0.3), "none": None}[owned]
