@@ -1,4 +1,7 @@
-"""What convolutions ask of a device's kernels, edge by edge; and those for the CPU, and for devices without Triton."""
+"""What convolutions ask of a device's kernels, edge by edge; and those for the CPU, and for devices without Triton.
+
+Beside them: who looks what random numbers a model draws, and sees none of these functions.
+"""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,5 @@
 """Which random numbers torch draws, and in which shapes."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any
 
@@ -27,22 +25,14 @@ class Draws(TorchDispatchMode):
         return out
 
 
-@contextmanager
-def unwatched() -> Iterator[None]:
-    """Within it nobody looks what is drawn."""
-    if isinstance(_get_current_dispatch_mode(), Draws):
-        with _pop_mode_temporarily():
-            yield
-    else:
-        yield
-
-
 class OwnFunction(torch.autograd.Function):
     """A function with its own gradient, which draws nothing: looking at each of its operations would take longer than it."""
 
     @classmethod
     def apply(cls, *args: Any) -> Any:
-        with unwatched():
+        if not isinstance(_get_current_dispatch_mode(), Draws):
+            return super().apply(*args)
+        with _pop_mode_temporarily():
             return super().apply(*args)
 
 
