@@ -93,7 +93,8 @@ class _Walk:
 
     def _movable(self, thing: Movable) -> Movable:
         there = copy.copy(thing)
-        vars(there).update((name, self(value)) for name, value in vars(thing).items() if name not in thing.stays)
+        stays = thing.stays | {"_twin"}
+        vars(there).update((name, self(value)) for name, value in vars(thing).items() if name not in stays)
         if self._copy is not None:
             vars(there).update(_twin=thing, _to_there=self._copy)
             there.arrived()
@@ -103,6 +104,13 @@ class _Walk:
 def memory_of(device: torch.device) -> int:
     """Bytes that a device has left for this process."""
     return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
+
+
+def used_here(thing: object) -> None:
+    """Another stream made it: its memory may not be used again there before what this thread begins now is done with it."""
+    for tensor in tensors_of(thing):
+        if tensor.is_cuda:
+            tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 def finished(device: torch.device) -> None:

@@ -21,6 +21,18 @@ WORKERS = pytest.mark.parametrize("workers", [1, 2])
 
 
 @pytest.fixture
+def on_cpu(ranks, monkeypatch):
+    """What steps give on the CPU, though there is a device."""
+
+    def steps(cases, workers, train):
+        with monkeypatch.context() as patch:
+            patch.setattr(loader, "device_of", lambda wanted, world: torch.device("cpu"))
+            return run(ranks, cases, workers, train)
+
+    return steps
+
+
+@pytest.fixture
 def on_device(ranks, monkeypatch):
     """What steps give on the device, by workers that are threads and share it."""
 
@@ -41,22 +53,22 @@ def on_device(ranks, monkeypatch):
 
 @WORKERS
 @pytest.mark.parametrize("model", test_exact.FAST)
-def test_batches(mini_graphs, ranks, on_device, model, workers):
+def test_batches(mini_graphs, on_cpu, on_device, model, workers):
     names = test_exact.FAST[model]
     got = on_device([test_exact.case(mini_graphs, model, name, workers) for name in names], workers, train)
-    wanted = run(ranks, [test_exact.case(mini_graphs, model, "gdp", 1)], 1, train)
+    wanted = on_cpu([test_exact.case(mini_graphs, model, "gdp", 1)], 1, train)
     test_exact.compare(wanted * len(got), got, names)
 
 
-def test_workers_that_read_each_others_caches(mini_graphs, ranks, on_device):
+def test_workers_that_read_each_others_caches(mini_graphs, on_cpu, on_device):
     cases = [test_exact.case(mini_graphs, "sage-mean", "gdp", 2, plan=plan) for plan in SHARED.values()]
-    wanted = run(ranks, [test_exact.case(mini_graphs, "sage-mean", "gdp", 1)], 1, train)
+    wanted = on_cpu([test_exact.case(mini_graphs, "sage-mean", "gdp", 1)], 1, train)
     test_exact.compare(wanted * len(cases), on_device(cases, 2, train), [*SHARED])
 
 
 @WORKERS
 @pytest.mark.parametrize("model", test_full_graph.CASES)
-def test_full_graph_of(whole_graphs, ranks, on_device, model, workers):
+def test_full_graph_of(whole_graphs, on_cpu, on_device, model, workers):
     names = test_full_graph.CASES[model]
     cases = [test_full_graph.case(whole_graphs, model, name, workers, dropout=0.3) for name in names]
-    test_exact.compare(run(ranks, cases, workers, train_full), on_device(cases, workers, train_full), names)
+    test_exact.compare(on_cpu(cases, workers, train_full), on_device(cases, workers, train_full), names)

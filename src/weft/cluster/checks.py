@@ -13,8 +13,6 @@ from pathlib import Path
 from statistics import median
 from typing import Literal
 
-import torch
-
 import weft.planner
 import weft.training
 from weft.cluster.worker_facts import NO_LIMIT, WorkerFacts
@@ -277,11 +275,6 @@ def _secret(one: WorkerFacts, workers: int, mates: int) -> Finding | None:
 
 def _encryption(facts: Sequence[WorkerFacts], settings: Settings) -> Iterator[Finding]:
     if settings.parallel.tls is not None:
-        if settings.parallel.device != "cpu" and torch.cuda.is_available():
-            yield Finding(
-                "encryption", "all workers", "rows on devices go by NCCL in the open", "bad", "set --device cpu"
-            )
-            return
         yield Finding("encryption", "all workers", f"of what they send each other, by tls = {settings.parallel.tls!r}")
     elif len({one.host for one in facts}) > 1:
         yield Finding("encryption", "all hosts", "none; --tls is for networks where others can read what is sent")

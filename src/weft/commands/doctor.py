@@ -30,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports)
         return weft.cluster.launch(parallel.on, request)
-    with joined(parallel.timeout, parallel.transport, parallel.ports, tls=parallel.tls) as world:
+    devices = parallel.device != "cpu"
+    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
         tell = _tell if world.rank == 0 else lambda text: None
         findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)
         if world.rank == 0:

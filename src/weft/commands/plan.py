@@ -111,7 +111,8 @@ def _measured(
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
     parallel = settings.parallel
-    with joined(parallel.timeout, parallel.transport, parallel.ports, tls=parallel.tls) as world:
+    devices = parallel.device != "cpu"
+    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
         if world.size == 1:
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)

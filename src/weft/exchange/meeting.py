@@ -5,7 +5,7 @@ import json
 import os
 import resource
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 import torch
@@ -33,21 +33,17 @@ def meet(
     secret: bytes | None,
     devices: bool = False,
     tls: str | None = None,
-) -> tuple[dist.Store, list[int], bytes]:
-    """The store, the host of each worker, and the run's secret. All must have the same versions and transport.
+) -> tuple[dist.Store, list[int], bytes, str]:
+    """The store, the host of each worker, the run's secret, and what devices are lacking (nothing: each worker has one).
 
-    `secret`: the one that was given; None: the first worker makes one. `devices`: may rows be on CUDA's devices, if there
-    are any?
+    All must have the same versions and transport. `secret`: the one that was given; None: the first worker makes one.
+    `devices`: may rows be on CUDA's devices, if each worker has one for itself?
     """
     rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
         raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
-    backends = backends_for(transport, devices and torch.cuda.is_available())
-    if tls and backends:
-        raise ConfigError(
-            f"tls encrypts what goes over Weft's own sockets, and rows of this run go by torch.distributed in the open "
-            f"({backends}): set device = 'cpu' and transport = 'sockets', or drop tls and let the network encrypt"
-        )
+    _refuse_open(tls, backends_for(transport, False))
+    own = devices_here() if devices else []
     where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
     facts = {
         "version of Weft": weft.__version__,
@@ -59,7 +55,12 @@ def meet(
     try:
         store = _store(place, where, limit)
         store.set_timeout(limit)
-        cards = compare(store, rank, size, "host", facts, {"host": place.host})
+        cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own)})
+        names = [card["host"] for card in cards]
+        hosts = [list(dict.fromkeys(names)).index(name) for name in names]
+        lacking = lacking_devices(names, [card["devices"].split() for card in cards])
+        backends = backends_for(transport, bool(own) and not lacking)
+        _refuse_open(tls, backends)
         if backends:
             dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=limit)
         if secret is None:
@@ -71,14 +72,49 @@ def meet(
             f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason_of(error)}): start "
             f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
-    names = [card["host"] for card in cards]
-    return store, [list(dict.fromkeys(names)).index(name) for name in names], secret
+    return store, hosts, secret, lacking
+
+
+def devices_here() -> list[str]:
+    """CUDA's devices that this process sees, each by a name that no other has."""
+    return [str(torch.cuda.get_device_properties(at).uuid) for at in range(torch.cuda.device_count())]
+
+
+def place_at(hosts: Sequence[object], rank: int, places: int) -> int:
+    """Which of so many places of its host a worker takes: a host's workers take turns."""
+    return [other for other, host in enumerate(hosts) if host == hosts[rank]].index(rank) % places
+
+
+def lacking_devices(hosts: Sequence[str], devices: Sequence[Sequence[str]]) -> str:
+    """Where workers lack a device for themselves, which NCCL needs; nothing, where each has one.
+
+    `hosts` and `devices`: of each worker, its host and the devices that it sees.
+    """
+    for host in dict.fromkeys(hosts):
+        mates = [rank for rank, other in enumerate(hosts) if other == host]
+        if not all(devices[rank] for rank in mates):
+            return f"a worker on host {host} has no CUDA device"
+        taken = {devices[rank][place_at(hosts, rank, len(devices[rank]))] for rank in mates}
+        if len(taken) < len(mates):
+            s = "s" if len(taken) > 1 else ""
+            return (
+                f"{len(mates)} workers on host {host} have {len(taken)} CUDA device{s}, and each needs one for itself"
+            )
+    return ""
 
 
 def backends_for(transport: str, devices: bool) -> str:
     """What torch.distributed is to carry, and by what: rows in host memory, rows on devices."""
     carried = {"cpu:gloo": transport == "gloo", "cuda:nccl": devices}
     return ",".join(backend for backend, wanted in carried.items() if wanted)
+
+
+def _refuse_open(tls: str | None, backends: str) -> None:
+    if tls and backends:
+        raise ConfigError(
+            f"tls encrypts what goes over Weft's own sockets, and rows of this run go by torch.distributed in the open "
+            f"({backends}): set device = 'cpu' and transport = 'sockets', or drop tls and let the network encrypt"
+        )
 
 
 def compare(

@@ -126,14 +126,17 @@ class World:
         store: dist.Store | None = None,
         of_devices: Connections | None = None,
         resort: LastResort | None = None,
+        lacking: str = "",
     ) -> None:
         """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
 
         `of_devices`: carry what is on devices; None: torch.distributed does, where there are any.
         `store`: where workers have met; None: they are threads of one process.
+        `lacking`: why workers can't compute on CUDA's devices, each on its own, where they can't.
         """
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
+        self.lacking = lacking
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
@@ -163,13 +166,13 @@ class World:
         have_files(size)
         given = given_secret()
         encryption = Encryption.of(tls, given)
-        store, hosts, secret = meet(place, timeout, transport, given, devices, tls)
+        store, hosts, secret, lacking = meet(place, timeout, transport, given, devices, tls)
         try:
             by_sockets = transport == "sockets"
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if by_sockets else None
             resort = LastResort(timeout)
             heartbeats = Heartbeats(store, rank, size, resort.lost)
-            return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort)
+            return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort, lacking=lacking)
         except RuntimeError as error:
             raise ClusterError(
                 f"worker 0 (host {hosts[0]}) stopped answering during the start; look at its output, and start all anew"

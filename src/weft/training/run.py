@@ -165,7 +165,10 @@ class Run:
         if self.settings.sampling.weighted:
             used.add("edge_weight")
         unused = [name for name in EDGE_ARGUMENTS if getattr(graph, name) is not None and name not in used]
-        return [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
+        found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
+        if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
+            found.append(f"workers compute on processors: {self.loader.world.lacking}")
+        return found
 
     def prepare(self) -> None:
         """Set this process up for training: its threads; freed memory kept for the next batch, unless memory is limited."""

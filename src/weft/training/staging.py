@@ -7,9 +7,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft.devices import tensors_of
+from weft.devices import used_here
 from weft.errors import ConfigError, reason_of
-from weft.exchange import World
+from weft.exchange import World, place_at
 from weft.features import DeviceStore
 from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
 
@@ -44,14 +44,10 @@ class DeviceFeed(PrefetchingFeed):
         return Prepared(parts, partial(self._hand_over, rows))
 
     def _hand_over(self, rows: Callable[[], list[Tensor]], parts: list[Part]) -> None:
-        """Only the thread that computes exchanges rows with other devices.
-
-        A part's memory is the copying stream's: it may not be used again there before this thread's stream is done with it.
-        """
+        """Only the thread that computes exchanges rows with other devices."""
         if self.store.exchanges:
             _give(parts, rows())
-        for tensor in tensors_of([[part.x, part] for part in parts]) if self._cuda else ():
-            tensor.record_stream(torch.cuda.current_stream(self.device))
+        used_here([[part.x, part] for part in parts])
 
 
 def _begin(begin_thread: Callable[[], None] | None, stream: torch.cuda.Stream | None) -> None:
@@ -70,14 +66,15 @@ def _give(parts: list[Part], rows: list[Tensor]) -> None:
 
 
 def device_of(wanted: str | torch.device, world: World) -> torch.device:
-    """The device that a worker computes on; auto: CUDA's, where there is one. A host's workers take turns at its devices."""
+    """The device that a worker computes on; auto: CUDA's, where each has its own. A host's workers take turns at its."""
     if wanted == "auto":
-        wanted = "cuda" if torch.cuda.is_available() else "cpu"
+        wanted = "cuda" if torch.cuda.is_available() and not world.lacking else "cpu"
     try:
         found = torch.device(wanted)
         if found.type == "cuda" and found.index is None and torch.cuda.is_available():
-            mates = [rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank]]
-            found = torch.device("cuda", mates.index(world.rank) % torch.cuda.device_count())
+            if world.lacking:
+                raise ConfigError(f"{world.lacking}: start as many workers as there are devices, or set device = 'cpu'")
+            found = torch.device("cuda", place_at(world.hosts, world.rank, torch.cuda.device_count()))
         torch.zeros(1, device=found).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"device {str(wanted)!r} is not here ({reason_of(error)}): choose device = 'cpu'") from None

@@ -85,7 +85,7 @@ def test_threads_that_are_too_many():
     assert findings["processors", "all hosts"].remedy == "set --threads 4"
 
 
-def test_what_is_encrypted(monkeypatch):
+def test_what_is_encrypted():
     def encryption(**settings):
         (finding,) = [
             f for f in judged([facts(rank) for rank in range(4)], Settings.of(**settings)) if "encry" in f.what
@@ -94,9 +94,6 @@ def test_what_is_encrypted(monkeypatch):
 
     assert encryption() == ("good", "none; --tls is for networks where others can read what is sent")
     assert encryption(tls="secret") == ("good", "of what they send each other, by tls = 'secret'")
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    assert encryption(tls="secret") == ("bad", "rows on devices go by NCCL in the open")
-    assert encryption(tls="secret", device="cpu")[0] == "good"
 
 
 def test_workers_out_of_reach_and_packets_of_two_sizes():

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import meeting
-from weft.exchange.meeting import compare
+from weft.exchange.meeting import compare, lacking_devices, place_at
 from weft.graph import Graph, communities
 from weft.place import WorkerPlace
 from weft.plan import Settings
@@ -46,6 +46,29 @@ def test_workers_that_were_told_different_things_do_not_train(processes):
         ConfigError, match=r"worker 2 and worker 0 do not fit .*: seed = 1 \(worker 0: 0\), lr = 0.2 \(worker"
     ):
         processes(3, told, other)
+
+
+def test_who_has_a_device_for_itself():
+    def lacking(*workers):
+        return lacking_devices([host for host, _ in workers], [devices.split() for _, devices in workers])
+
+    assert lacking(("a", "x y"), ("a", "x y"), ("b", "z")) == ""
+    assert lacking(("a", "x"), ("a", "y")) == ""  # each sees its own only
+    assert lacking(("a", "x y"), ("a", "x y"), ("a", "x y")) == (
+        "3 workers on host a have 2 CUDA devices, and each needs one for itself"
+    )
+    assert lacking(("a", "x"), ("a", "x")) == "2 workers on host a have 1 CUDA device, and each needs one for itself"
+    assert lacking(("a", "x"), ("b", "")) == "a worker on host b has no CUDA device"
+    assert [place_at("aabab", rank, 2) for rank in range(5)] == [0, 1, 0, 0, 1]
+
+
+def devices_of(world):
+    return world.lacking
+
+
+def test_workers_that_lack_devices_know_it_before_they_begin(processes):
+    """And those that may use none."""
+    assert set(processes(2, devices_of)) == {"a worker on host 0 has no CUDA device"}
 
 
 def test_what_takes_connections_and_says_nothing_is_waited_for_no_longer_than_said(monkeypatch):

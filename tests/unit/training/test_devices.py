@@ -9,7 +9,7 @@ import torch
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
-from weft.devices import Movable, copied_together, moved
+from weft.devices import Movable, copied_together, moved, tensors_of, used_here
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.exchange.meeting import backends_for
@@ -53,6 +53,16 @@ def test_a_moved_thing_knows_its_twin(device):
     assert made[0].device == device and made[0].cpu().tolist() == [3, 4] and made[1] == 5
 
 
+def test_what_is_found_in_a_moved_thing_is_on_the_device(device):
+    """Streams are told of its tensors, which those of its twin have no use for."""
+    block = Block(torch.tensor([0, 2, 2, 5]), torch.tensor([1, 3, 2, 2, 4], dtype=torch.int32), 5, torch.arange(5))
+    there = block.to(device)
+    there.transposed()
+    found = tensors_of([there, Part(torch.arange(5)).to(device)])
+    assert len(found) > 2 and {tensor.device for tensor in found} == {device}
+    used_here(found)
+
+
 def test_copies_that_go_together_are_copies():
     tensors = [torch.arange(7, dtype=torch.int32), torch.randn(3, 2).T, torch.empty(0, 4), torch.tensor([True, False])]
     tensors += [torch.randn(300_000), torch.tensor(2.5, dtype=torch.float64)]
@@ -81,6 +91,16 @@ def test_blocks_on_the_device_are_those_of_the_host(device):
 def test_a_device_that_is_not_there_is_refused(wanted, told):
     with pytest.raises(ConfigError, match=told):
         device_of(wanted, World())
+
+
+def test_workers_without_a_device_for_themselves_compute_on_processors(monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    world = World(1, 2, lacking="2 workers on host a have 1 CUDA device, and each needs one for itself")
+    assert device_of("auto", world) == torch.device("cpu")
+    with pytest.raises(
+        ConfigError, match=r"^2 workers on host a .* for itself: start as many .* or set device = 'cpu'"
+    ):
+        device_of("cuda", world)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
