@@ -7,8 +7,9 @@ bytes that must move (each edge's row once, each result once, the lists) by the 
 within the device's memory reaches. Draws: million edges a second of blocks of an RMAT graph. Epoch: GraphSAGE (3 layers,
 hidden 128) and GAT (4 heads x 8), fanouts 10,10,10, batches of 1,024, of Weft, PyG's NeighborLoader (in its process, and
 with eight workers) and GraphBolt; peers that are not built are left out. Tiers: Weft's epoch of GraphSAGE, neighbours
-drawn on the CPU or the device, which caches no rows, some, or all, and the share of rows that came from there. The aims
-are 70% of the bandwidth, and that PyG's epoch takes 3 times as long, and GraphBolt's 1.3 times.
+drawn on the CPU or the device, which caches no rows, some, or all, and the share of rows that came from there. Loaders:
+the same by how many threads prepare batches. The aims are 70% of the bandwidth, and that PyG's epoch takes 3 times as
+long, and GraphBolt's 1.3 times.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from weft.plan import Settings
 from weft.sampling import Block, NeighborSampler
 from weft.training import Trainer, make_model
 
-PARTS = ("kernels", "draws", "tiers", "epoch")
+PARTS = ("kernels", "draws", "tiers", "loaders", "epoch")
 SIDES = {
     "weft": ("weft", {}),
     "pyg": ("pyg", {}),
@@ -41,6 +42,7 @@ SIDES = {
     "graphbolt": ("dgl", {"pipeline": "graphbolt"}),
 }
 OPERATIONS = ("sum", "mean", "max", "gat")
+LOADERS = (1, 2, 4, 8)
 CACHES = (0.0, 0.05, 0.25, 1.0)  # shares of all rows that the device keeps
 AIMS = {"pyg": 3.0, "pyg-workers": 3.0, "graphbolt": 1.3}
 
@@ -168,6 +170,12 @@ def graph_of_epochs(data: Path) -> Graph:
     return Graph.open(where) if where.exists() else communities(where, vertices=240_000, edges=5_000_000)
 
 
+def sage_on_device(args: argparse.Namespace, **more: object) -> Settings:
+    """GraphSAGE's epochs on the device, a round to warm up included."""
+    given = {"hidden": HIDDEN["sage"], "fanouts": (10, 10, 10), "device": "cuda", "threads": args.threads}
+    return Settings.of(epochs=args.rounds + 1, **given, **more)
+
+
 def epochs_by(graph: Graph, settings: Settings, rounds: int) -> tuple[float, float]:
     """Seconds of an epoch, the median of some after one that warms up; and the share of rows that came from the cache."""
     trainer = Trainer(graph, make_model(settings, graph), settings)
@@ -186,17 +194,18 @@ def tiers(args: argparse.Namespace) -> None:
     graph = graph_of_epochs(args.data)
     print(f"\n{'drawn on':10}{'cache':>7}{'epoch':>9}{'from the cache':>16}", flush=True)
     for place, share in product(("cpu", "device"), CACHES):
-        settings = Settings.of(
-            hidden=HIDDEN["sage"],
-            fanouts=(10, 10, 10),
-            device="cuda",
-            sample_on=place,
-            cache=share,
-            threads=args.threads,
-            epochs=args.rounds + 1,
-        )
-        seconds, hits = epochs_by(graph, settings, args.rounds)
+        seconds, hits = epochs_by(graph, sage_on_device(args, sample_on=place, cache=share), args.rounds)
         print(f"{place:10}{share:7.0%}{seconds:7.2f} s{hits:16.1%}", flush=True)
+
+
+def loaders(args: argparse.Namespace) -> None:
+    graph = graph_of_epochs(args.data)
+    print(f"\n{'drawn on':10}{'loaders':>9}{'epoch':>9}", flush=True)
+    for place, number in product(("cpu", "device"), LOADERS):
+        seconds, _ = epochs_by(
+            graph, sage_on_device(args, sample_on=place, loaders=number, prefetch=max(number, 2)), args.rounds
+        )
+        print(f"{place:10}{number:9}{seconds:7.2f} s", flush=True)
 
 
 def epoch(args: argparse.Namespace) -> None:
@@ -260,7 +269,7 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}; torch {torch.__version__}")
     args.data.mkdir(parents=True, exist_ok=True)
     for part in args.parts:
-        {"kernels": kernels, "draws": draws, "tiers": tiers, "epoch": epoch}[part](args)
+        {"kernels": kernels, "draws": draws, "tiers": tiers, "loaders": loaders, "epoch": epoch}[part](args)
 
 
 if __name__ == "__main__":

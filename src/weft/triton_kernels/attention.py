@@ -1,8 +1,9 @@
 """GAT's attention, all heads at once: logits, soft-max over a row's edges and the sum weighted by it, in one pass.
 
-Nothing of an edge is kept but its rows' numbers. Going back, an edge's probability is made again from its row's largest
-logit and sum of exponentials; what its logit's gradient needs of the other edges is <gradient, result> of its row. So one
-pass by source is all that reads rows, and what it leaves for each edge is added up by destination.
+Nothing of an edge is kept but its rows' numbers. Going back, an edge's probability is made again from the log of its row's
+sum of exponentials; what its logit's gradient needs of the other edges is <gradient, result> of its row. So one pass by
+source is all that reads rows, and what it leaves for each edge is added up by destination. Some edges of each row are read
+at once: memory answers late.
 """
 
 import triton
@@ -11,39 +12,33 @@ from torch import Tensor
 from triton.language import constexpr
 
 from weft.operations import Lists, Saved, Terms, Turned
-from weft.triton_kernels.launch import head_tiles, launch, sums_dtype, sums_in
+from weft.triton_kernels.launch import launch, pair_tiles, sums_dtype, sums_in
 from weft.triton_kernels.sums import sum_edges
-from weft.triton_kernels.tiles import some_heads
-
-_AHEAD = 4  # edges whose rows are on their way at once
+from weft.triton_kernels.tiles import rows_at, some_edges, some_pairs
 
 
 def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
-    """Rows summed by the soft-max times `keep`, the log of the sum of exponentials, and what is saved.
-
-    Saved are the result, and each row's largest logit and sum of exponentials.
-    """
+    """Rows summed by the soft-max times `keep`, and the log of the sum of exponentials; both are saved."""
     rows, heads, columns = len(lists.indptr) - 1, *x.shape[1:]
-    out = x.new_empty(rows, heads, columns)
-    lse, top, total = (x.new_empty(rows, heads, dtype=sums_dtype(x)) for _ in range(3))
-    grid, tiles = head_tiles(rows, heads, columns)
-    given = (*lists, *map(contiguous, (*terms[:4], x)), out, lse, top, total)
-    launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), U=_AHEAD, **tiles)
-    return out, lse, (out, top, total)
+    out, lse = x.new_empty(rows, heads, columns), x.new_empty(rows, heads, dtype=sums_dtype(x))
+    grid, tiles = pair_tiles(rows, heads, columns)
+    given = (*lists, *map(contiguous, (*terms[:4], x)), out, lse, rows)
+    launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), **tiles)
+    return out, lse, (out, lse)
 
 
 def attend_backward(
     lists: Lists, turned: Turned, x: Tensor, terms: Terms, saved: Saved, g: Tensor, g_lse: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Gradients of x through the sum, of what sources and destinations add to logits, and of logits before leaky."""
-    out, top, total = saved
+    out, lse = saved
     heads, columns = x.shape[1:]
     inner = inner_products(g, out, g_lse)
     gx, g_src = x.new_empty(x.shape), x.new_empty(x.shape[:2])
     of_edges, g_dst = inner.new_empty(len(lists.other), heads), x.new_empty(len(g), heads)
-    grid, tiles = head_tiles(len(x), heads, columns)
-    given = (*turned, *map(contiguous, (*terms[:4], x, g)), top, total, inner, gx, g_src, of_edges)
-    how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(x), "U": _AHEAD}
+    grid, tiles = pair_tiles(len(x), heads, columns)
+    given = (*turned, *map(contiguous, (*terms[:4], x, g)), lse, inner, gx, g_src, of_edges, len(x))
+    how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(x)}
     launch(_attend_by_source, grid, *given, **how, **tiles)
     sum_edges(lists.indptr, of_edges, g_dst)
     return gx, g_src, g_dst, of_edges.to(x.dtype)
@@ -61,6 +56,12 @@ def contiguous(x: Tensor | None) -> Tensor | None:
 
 
 @triton.jit
+def leaky(x, SLOPE: constexpr):
+    """Leaky ReLU."""
+    return tl.where(x > 0, x, x * SLOPE)
+
+
+@triton.jit
 def kept(share, keep, at, known, ACC: constexpr):
     """Shares of edges, less what dropout took."""
     if keep is not None:
@@ -69,42 +70,41 @@ def kept(share, keep, at, known, ACC: constexpr):
 
 
 @triton.jit
-def add_edge(logit, values, keep, at, known, top, total, sums, ACC: constexpr):
-    """One more edge of a soft-max and the sum weighted by it: the largest logit, the sum of exponentials, and of rows."""
-    larger = tl.maximum(top, logit)
-    scale, share = tl.exp(top - larger), tl.exp(logit - larger)
-    total = total * scale + share
-    return larger, total, sums * scale[:, None] + kept(share, keep, at, known, ACC)[:, None] * values
+def add_edges(logit, values, keep, at, live, top, total, sums, ACC: constexpr):
+    """More edges of a soft-max and the sum weighted by it: the largest logit, the sum of exponentials, and of rows."""
+    logit = tl.where(live, logit, float("-inf"))
+    larger = tl.maximum(top, tl.max(logit, axis=1))
+    scale, share = tl.exp(top - larger), tl.exp(logit - larger[:, None])
+    total = total * scale + tl.sum(share, axis=1)
+    return larger, total, sums * scale[:, None] + tl.sum(kept(share, keep, at, live, ACC)[:, :, None] * values, axis=1)
 
 
 @triton.jit
-def store_attended(out, top_out, total_out, cells_at, cells, heads_at, known, some, top, total, sums):
-    """A row's result, largest logit and sum of exponentials; without edges 0, 0 and 1."""
-    top, total = tl.where(some, top, 0.0), tl.where(some, total, 1.0)
+def store_attended(out, lse_out, cells_at, cells, pair, known, some, top, total, sums):
+    """A row's result, and the log of its sum of exponentials; without edges 0, and next to nothing."""
+    total = tl.where(some, total, 1.0)
     tl.store(out + cells_at, (sums / total[:, None]).to(out.dtype.element_ty), mask=cells)
-    tl.store(top_out + heads_at, top, mask=known)
-    tl.store(total_out + heads_at, total, mask=known)
-    return top, total
+    lse = tl.where(some, top + tl.log(total), -1e30)
+    tl.store(lse_out + pair, lse.to(lse_out.dtype.element_ty), mask=known)
 
 
 @triton.jit
-def turned_edge(dst, edge, at, stop, head, known, HEADS: constexpr):
-    """An edge of a source: is it there, also of each head; and the places of its destination's heads and of its own."""
-    live = at < stop
-    to = tl.load(dst + at, mask=live, other=0).to(tl.int64) * HEADS + head
-    return live, known & live, to, tl.load(edge + at, mask=live, other=0).to(tl.int64) * HEADS + head
+def turned_edges(dst, edge, first, stop, at, head, HEADS: constexpr, E: constexpr):
+    """The next edges of sources, by head: are they there; and the places of their destinations, and their own."""
+    e, live = some_edges(first, stop, at, E)
+    to = tl.load(dst + e, mask=live, other=0).to(tl.int64) * HEADS + head[:, None]
+    return live, to, tl.load(edge + e, mask=live, other=0).to(tl.int64) * HEADS + head[:, None]
 
 
 @triton.jit
-def of_logit(logit, gradient, values, keep, e, there, to, top, total, inner, ACC: constexpr):
-    """What an edge counts for, dropout taken off, and the gradient of its logit."""
-    p = tl.exp(logit - tl.load(top + to, mask=there, other=0)) / tl.load(total + to, mask=there, other=1)
-    p = tl.where(there, p, 0.0)
-    dp = kept(tl.sum(gradient * values, axis=1), keep, e, there, ACC)
-    return kept(p, keep, e, there, ACC), p * (dp - tl.load(inner + to, mask=there, other=0))
+def of_logits(logit, gradient, values, keep, e, live, to, lse, inner, ACC: constexpr):
+    """What edges count for, dropout taken off, and the gradients of their logits."""
+    p = tl.where(live, tl.exp(logit - tl.load(lse + to, mask=live, other=0)), 0.0)
+    dp = kept(tl.sum(gradient * values[:, None, :], axis=2), keep, e, live, ACC)
+    return kept(p, keep, e, live, ACC), p * (dp - tl.load(inner + to, mask=live, other=0))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _attend(
     indptr,
     src,
@@ -115,46 +115,38 @@ def _attend(
     x,
     out,
     lse,
-    top_out,
-    total_out,
+    rows,
     SLOPE: constexpr,
     HEADS: constexpr,
     COLUMNS: constexpr,
     ACC: constexpr,
-    U: constexpr,
-    H: constexpr,
+    P: constexpr,
     F: constexpr,
+    E: constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    head, _, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
-    first, stop = tl.load(indptr + row), tl.load(indptr + row + 1)
-    heads_at = row * HEADS + head
-    own = tl.zeros([H], dtype=ACC)
+    pair, head, known, column, cells, first, stop = some_pairs(indptr, rows, HEADS, COLUMNS, P, F)
+    own = tl.zeros([P], dtype=ACC)
     if a_dst is not None:
-        own = tl.load(a_dst + heads_at, mask=known, other=0).to(ACC)
-    top = tl.full([H], float("-inf"), dtype=ACC)
-    total = tl.zeros([H], dtype=ACC)
-    sums = tl.zeros([H, F], dtype=ACC)
-    for at in range(first, stop, U):
-        for ahead in tl.static_range(U):
-            e = at + ahead
-            live = e < stop
-            source = tl.load(src + e, mask=live, other=0).to(tl.int64)
-            logit = own
-            if a_src is not None:
-                logit += tl.load(a_src + source * HEADS + head, mask=known & live, other=0).to(ACC)
-            if edges is not None:
-                logit += tl.load(edges + e * HEADS + head, mask=known & live, other=0).to(ACC)
-            logit = tl.where(live, tl.where(logit > 0, logit, logit * SLOPE), float("-inf"))
-            values = tl.load(x + source * (HEADS * COLUMNS) + within, mask=cells & live, other=0).to(ACC)
-            top, total, sums = add_edge(logit, values, keep, e * HEADS + head, known & live, top, total, sums, ACC)
-    cells_at, some = row * (HEADS * COLUMNS) + within, stop > first
-    top, total = store_attended(out, top_out, total_out, cells_at, cells, heads_at, known, some, top, total, sums)
-    log = tl.where(some, top + tl.log(total), -1e30)
-    tl.store(lse + heads_at, log.to(lse.dtype.element_ty), mask=known)
+        own = tl.load(a_dst + pair, mask=known, other=0).to(ACC)
+    top = tl.full([P], -1e30, dtype=ACC)
+    total = tl.zeros([P], dtype=ACC)
+    sums = tl.zeros([P, F], dtype=ACC)
+    for at in range(0, tl.max(stop - first), E):
+        e, live = some_edges(first, stop, at, E)
+        source = tl.load(src + e, mask=live, other=0).to(tl.int64) * HEADS + head[:, None]
+        place = e * HEADS + head[:, None]
+        logit = tl.zeros([P, E], dtype=ACC) + own[:, None]
+        if a_src is not None:
+            logit += tl.load(a_src + source, mask=live, other=0).to(ACC)
+        if edges is not None:
+            logit += tl.load(edges + place, mask=live, other=0).to(ACC)
+        values = rows_at(x, source, live, column, COLUMNS, ACC)
+        top, total, sums = add_edges(leaky(logit, SLOPE), values, keep, place, live, top, total, sums, ACC)
+    cells_at = pair[:, None] * COLUMNS + column[None, :]
+    store_attended(out, lse, cells_at, cells, pair, known, stop > first, top, total, sums)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows"])
 def _attend_by_source(
     indptr,
     dst,
@@ -165,43 +157,40 @@ def _attend_by_source(
     keep,
     x,
     g,
-    top,
-    total,
+    lse,
     inner,
     gx,
     g_src,
     of_edges,
+    rows,
     SLOPE: constexpr,
     HEADS: constexpr,
     COLUMNS: constexpr,
     ACC: constexpr,
-    U: constexpr,
-    H: constexpr,
+    P: constexpr,
     F: constexpr,
+    E: constexpr,
 ):
-    row = tl.program_id(0).to(tl.int64)
-    head, column, known, cells, within = some_heads(HEADS, COLUMNS, H, F)
-    first, stop = tl.load(indptr + row), tl.load(indptr + row + 1)
-    values = tl.load(x + row * (HEADS * COLUMNS) + within, mask=cells, other=0).to(ACC)
-    own = tl.zeros([H], dtype=ACC)
+    pair, head, known, column, cells, first, stop = some_pairs(indptr, rows, HEADS, COLUMNS, P, F)
+    cells_at = pair[:, None] * COLUMNS + column[None, :]
+    values = tl.load(x + cells_at, mask=cells, other=0).to(ACC)
+    own = tl.zeros([P], dtype=ACC)
     if a_src is not None:
-        own = tl.load(a_src + row * HEADS + head, mask=known, other=0).to(ACC)
-    of_values = tl.zeros([H, F], dtype=ACC)
-    of_own = tl.zeros([H], dtype=ACC)
-    for at in range(first, stop, U):
-        for ahead in tl.static_range(U):
-            live, there, to, e = turned_edge(dst, edge, at + ahead, stop, head, known, HEADS)
-            raw = own
-            if a_dst is not None:
-                raw += tl.load(a_dst + to, mask=there, other=0).to(ACC)
-            if edges is not None:
-                raw += tl.load(edges + e, mask=there, other=0).to(ACC)
-            logit = tl.where(raw > 0, raw, raw * SLOPE)
-            gradient = tl.load(g + to[:, None] * COLUMNS + column[None, :], mask=cells & live, other=0).to(ACC)
-            share, of_raw = of_logit(logit, gradient, values, keep, e, there, to, top, total, inner, ACC)
-            of_raw = tl.where(raw > 0, of_raw, of_raw * SLOPE)
-            of_values += share[:, None] * gradient
-            of_own += of_raw
-            tl.store(of_edges + e, of_raw, mask=there)
-    tl.store(gx + row * (HEADS * COLUMNS) + within, of_values.to(gx.dtype.element_ty), mask=cells)
-    tl.store(g_src + row * HEADS + head, of_own.to(g_src.dtype.element_ty), mask=known)
+        own = tl.load(a_src + pair, mask=known, other=0).to(ACC)
+    of_values = tl.zeros([P, F], dtype=ACC)
+    of_own = tl.zeros([P], dtype=ACC)
+    for at in range(0, tl.max(stop - first), E):
+        live, to, place = turned_edges(dst, edge, first, stop, at, head, HEADS, E)
+        raw = tl.zeros([P, E], dtype=ACC) + own[:, None]
+        if a_dst is not None:
+            raw += tl.load(a_dst + to, mask=live, other=0).to(ACC)
+        if edges is not None:
+            raw += tl.load(edges + place, mask=live, other=0).to(ACC)
+        gradient = rows_at(g, to, live, column, COLUMNS, ACC)
+        share, of_raw = of_logits(leaky(raw, SLOPE), gradient, values, keep, place, live, to, lse, inner, ACC)
+        of_raw = tl.where(raw > 0, of_raw, of_raw * SLOPE)
+        of_values += tl.sum(share[:, :, None] * gradient, axis=1)
+        of_own += tl.sum(of_raw, axis=1)
+        tl.store(of_edges + place, of_raw, mask=live)
+    tl.store(gx + cells_at, of_values.to(gx.dtype.element_ty), mask=cells)
+    tl.store(g_src + pair, of_own.to(g_src.dtype.element_ty), mask=known)

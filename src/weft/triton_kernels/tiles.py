@@ -25,10 +25,24 @@ def other_ends(lists, e, stop, column, within, WIDTH: constexpr):
 
 
 @triton.jit
-def some_heads(HEADS: constexpr, COLUMNS: constexpr, H: constexpr, F: constexpr):
-    """Heads, all their columns, whether they are there, and the cells' places in a row."""
-    head = tl.program_id(1) * H + tl.arange(0, H)
-    column = tl.arange(0, F)
-    known = head < HEADS
-    cells = known[:, None] & (column < COLUMNS)[None, :]
-    return head, column, known, cells, head[:, None] * COLUMNS + column[None, :]
+def some_pairs(indptr, rows, HEADS: constexpr, COLUMNS: constexpr, P: constexpr, F: constexpr):
+    """Pairs of a row and a head: their places, their heads, all columns, which of the cells are there, and rows' edges."""
+    pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
+    known, row, column = pair < rows * HEADS, pair // HEADS, tl.arange(0, F)
+    first = tl.load(indptr + row, mask=known, other=0)
+    stop = tl.load(indptr + row + 1, mask=known, other=0)
+    return pair, pair - row * HEADS, known, column, known[:, None] & (column < COLUMNS)[None, :], first, stop
+
+
+@triton.jit
+def some_edges(first, stop, at, E: constexpr):
+    """The next edges of each pair's row, and which of them are there."""
+    e = (first + at)[:, None] + tl.arange(0, E).to(tl.int64)[None, :]
+    return e, e < stop[:, None]
+
+
+@triton.jit
+def rows_at(x, at, live, column, COLUMNS: constexpr, ACC: constexpr):
+    """The rows of some edges: of each one row and head, by its place."""
+    cells = live[:, :, None] & (column < COLUMNS)[None, None, :]
+    return tl.load(x + at[:, :, None] * COLUMNS + column[None, None, :], mask=cells, other=0).to(ACC)
