@@ -242,7 +242,8 @@ class ParallelSettings(Group):
     threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
     loaders: int = setting(
         0,
-        "threads that prepare batches, each a batch of its own; 0: one, or two with other workers",
+        "threads that prepare batches, each a batch of its own; 0: one, two with other workers, or for a device alone as "
+        "many as batches ahead, and one",
         low=0,
         binds="batches ahead",
     )

@@ -1,5 +1,6 @@
 """What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; no other code asks which."""
 
+import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -136,8 +137,14 @@ class MiniBatchMode(Mode):
         self.batch_size = settings.sampling.batch_size * workers
         self.order = self.objective.batches(self.batch_size)
         self.evaluation_size = settings.evaluation.batch_size * workers
-        self.lanes = settings.parallel.loaders or min(workers, 2)
+        self.lanes = settings.parallel.loaders or self._usual_lanes()
         self._drawings: dict[Span, Drawing] = {}
+
+    def _usual_lanes(self) -> int:
+        """With other workers two: a link has work while others wait. Alone, a device computes faster than one prepares."""
+        if self.world.size > 1:
+            return 2
+        return 1 if self.device.type == "cpu" else min(self.settings.plan.prefetch + 1, os.cpu_count() or 1)
 
     def alone(self, plan: Plan) -> Plan:
         """Wherever rows and edges are to be, they are here; but a device keeps rows in its own memory."""
