@@ -9,7 +9,7 @@ from typing import TypeVar
 import torch
 from torch_geometric.data import Data, HeteroData
 
-from weft.errors import StorageError
+from weft.errors import GraphFormatError, StorageError
 from weft.exchange import Communicator, World
 from weft.graph import Graph, RemoteGraph, is_address
 
@@ -29,6 +29,11 @@ def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeou
         return Graph.from_pyg(graph)
     if isinstance(graph, Graph):
         return graph
+    if not isinstance(graph, str | Path):
+        raise GraphFormatError(
+            f"{type(graph).__name__} is no graph that Weft reads: give a folder of one, an address, a weft.Graph, or PyG's "
+            f"Data or HeteroData (of a data set: dataset[0]); the model comes behind it"
+        )
     if not is_address(graph):
         return Graph.open(graph)
     comm = world.communicator()

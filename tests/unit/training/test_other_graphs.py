@@ -7,7 +7,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GCNConv
 
 import weft
-from weft.errors import ModelError
+from weft.errors import GraphFormatError, ModelError
 from weft.training import infer  # before modules are made, so that what PyG generates for them is kept in memory
 
 
@@ -48,3 +48,16 @@ def test_modules_keep_their_modes():
     model = Frozen()
     infer(model, graph_of(30))
     assert model.training and model.conv.training and not model.norm.training
+
+
+def test_what_is_no_graph_is_refused_in_a_sentence():
+    data = graph_of(30)
+    for given, name in ((GCN(3, 4, 2, 3), "GCN"), ([data], "list"), (None, "NoneType")):
+        with pytest.raises(
+            GraphFormatError, match=rf"{name} is no graph that Weft reads: .* \(of a data set: dataset\[0\]\)"
+        ):
+            weft.train(given, GCN(3, 4, 2, 3))
+        with pytest.raises(GraphFormatError, match="is no graph that Weft reads"):
+            weft.Loader(given)
+        with pytest.raises(GraphFormatError, match="is no graph that Weft reads"):
+            infer(GCN(3, 4, 2, 3), given)
