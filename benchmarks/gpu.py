@@ -203,7 +203,9 @@ def loaders(args: argparse.Namespace) -> None:
     print(f"\n{'drawn on':10}{'loaders':>9}{'epoch':>9}", flush=True)
     for place, number in product(("cpu", "device"), LOADERS):
         seconds, _ = epochs_by(
-            graph, sage_on_device(args, sample_on=place, loaders=number, prefetch=max(number, 2)), args.rounds
+            graph,
+            sage_on_device(args, sample_on=place, cache=0.0, loaders=number, prefetch=max(number, 2)),
+            args.rounds,
         )
         print(f"{place:10}{number:9}{seconds:7.2f} s", flush=True)
 

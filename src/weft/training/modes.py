@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
@@ -31,6 +32,7 @@ from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owner
 from weft.training.trial import Trial, rivals
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
+_ALL_ROWS = 0.25  # of a device's free memory that all rows may take, if nobody said what it is to cache
 
 
 class Mode(ABC):
@@ -139,6 +141,7 @@ class MiniBatchMode(Mode):
         self.evaluation_size = settings.evaluation.batch_size * workers
         self.lanes = settings.parallel.loaders or self._usual_lanes()
         self._drawings: dict[Span, Drawing] = {}
+        self._keeps = ""  # what a device alone has in its memory, unless it was told
 
     def _usual_lanes(self) -> int:
         """With other workers two: a link has work while others wait. Alone, a device computes faster than one prepares."""
@@ -202,17 +205,30 @@ class MiniBatchMode(Mode):
             store.slices(*columns.span, columns.width)
             return
 
-        def worth() -> np.ndarray:
+        on_device = self.device.type != "cpu"
+
+        def worth(room: int) -> np.ndarray:
+            if on_device and room == graph.num_vertices:
+                return np.ones(room)
             degrees = out_degrees(graph)
             if plan.cache_by == "degree":
                 return degrees
             found = self._reads(team, schedule, on_device) if reads is None or on_device else reads
             return by_reads(team.reads(found), degrees)
 
-        on_device = self.device.type != "cpu"
-        room = rooms(plan.cache, graph.num_vertices, features[:1].nbytes)
+        row = features[:1].nbytes
+        room = rooms(plan.cache, graph.num_vertices, row) or self._room_alone(graph.num_vertices, row)
         if room:
-            team.fill(store, worth() + LEAST * on_device, room)
+            team.fill(store, worth(room) + LEAST * on_device, room)
+
+    def _room_alone(self, rows: int, row: int) -> int:
+        """A device alone keeps all rows (of so many bytes), where it has room for them and nothing else was said."""
+        if self.device.type == "cpu" or self.world.size > 1 or {"cache", "plan"} & self.settings.given:
+            return 0
+        if rows * row > _ALL_ROWS * memory_of(self.device):
+            return 0
+        self._keeps = f"all rows kept there ({as_size(rows * row)})"
+        return rows
 
     def _reads(self, team: TrainingTeam, schedule: Schedule, on_device: bool) -> np.ndarray:
         """How many edges reach each vertex in a dry run of some batches: of those that this worker draws for layer 1.
@@ -244,6 +260,7 @@ class MiniBatchMode(Mode):
             ("" if sampler == "neighbor" else f"{sampler} sampling, ") + f"fanouts {drawn}" + (told and f", {told}"),
             f"{self.objective.describe()} in {len(self.order)} batches of {self.batch_size:,}",
             f"{plan.prefetch} batches ahead",
+            *filter(None, [self._keeps]),
         ]
 
 

@@ -78,6 +78,29 @@ def test_a_run_finds_what_it_finds_on_the_cpu(graphs, ranks, device, monkeypatch
     same(ranks(workers, fit, graph, settings)[0], wanted)
 
 
+def test_a_device_alone_keeps_all_rows_where_it_has_room(graphs, device, monkeypatch):
+    """And trains the same without them: where there is less room, or a cache or a plan was said."""
+    graph = graphs[1]
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    size = graph.features.nbytes
+
+    def told(free=4 * size, **given):
+        monkeypatch.setattr("weft.training.modes.memory_of", lambda where: free)
+        settings = Settings.of(**USUAL, **given)
+        with seeded(Stream.INIT, 0):
+            model = make_model(settings, graph)
+        trainer = Trainer(graph, model, settings)
+        loss, read, line = trainer.train_epoch(0)[1], dict(trainer.loader.read), trainer.run.describe()
+        trainer.close()
+        return loss, read, "all rows kept there" in line
+
+    loss, read, said = told()
+    assert said and read["cache"] > 0 and not read.get("own")
+    for given in ({"free": 4 * size - 1}, {"cache": 0.0}, {"plan": "gdp"}):
+        other, read, said = told(**given)
+        assert (other, said, read.get("cache", 0)) == (loss, False, 0) and read["own"] > 0
+
+
 def test_a_cache_a_host_is_refused_where_each_host_has_one_device(graphs, ranks, device, monkeypatch):
     monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
     settings = Settings.of(**USUAL, plan="gdp", cache=0.3, cache_per="host", workers=2)
