@@ -59,8 +59,11 @@ def meet(
         names = [card["host"] for card in cards]
         hosts = [list(dict.fromkeys(names)).index(name) for name in names]
         lacking = lacking_devices(names, [card["devices"].split() for card in cards])
-        backends = backends_for(transport, bool(own) and not lacking)
+        devices = bool(own) and not lacking
+        backends = backends_for(transport, devices)
         _refuse_open(tls, backends)
+        if devices:
+            torch.cuda.set_device(place_at(hosts, rank, len(own)))  # what NCCL and pinned memory take, unasked
         if backends:
             dist.init_process_group(backends, store=store, rank=rank, world_size=size, timeout=limit)
         if secret is None:

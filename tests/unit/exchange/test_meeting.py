@@ -5,6 +5,7 @@ import resource
 import socket
 import subprocess
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 
@@ -60,6 +61,26 @@ def test_who_has_a_device_for_itself():
     assert lacking(("a", "x"), ("a", "x")) == "2 workers on host a have 1 CUDA device, and each needs one for itself"
     assert lacking(("a", "x"), ("b", "")) == "a worker on host b has no CUDA device"
     assert [place_at("aabab", rank, 2) for rank in range(5)] == [0, 1, 0, 0, 1]
+
+
+def test_each_worker_takes_its_own_device_before_they_meet_on_them(monkeypatch):
+    taken, begun = [], []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(meeting, "devices_here", lambda: ["x", "y"])
+    monkeypatch.setattr("torch.cuda.set_device", taken.append)
+    monkeypatch.setattr(dist, "init_process_group", lambda backends, **given: begun.append((backends, len(taken))))
+
+    def meet(*how):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        places = [WorkerPlace(rank, 2, "0", 2, "127.0.0.1", port) for rank in range(2)]
+        with ThreadPoolExecutor(2) as threads:
+            return [*threads.map(lambda place: meeting.meet(place, 20.0, "sockets", *how), places)]
+
+    assert [lacking for *_, lacking in meet(None, True)] == ["", ""] and sorted(taken) == [0, 1]
+    assert [backends for backends, _ in begun] == ["cuda:nccl"] * 2 and all(ready for _, ready in begun)
+    with pytest.raises(ConfigError, match=r"in the open \(cuda:nccl\): set device"):
+        meet(b"x" * 32, True, "secret")
 
 
 def devices_of(world):
