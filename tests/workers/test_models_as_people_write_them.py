@@ -371,6 +371,35 @@ def test_batch_normalisation_is_no_mixing_and_is_not_touched_by_the_trial(graphs
     assert int(model.norm.num_batches_tracked) == 0
 
 
+class Counting(Two):
+    """Counts its steps as people do, and is another model from some on."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.step, self.seen, self.by = 0, [], {"calls": 0}
+        self.total = torch.zeros(1)
+
+    def between(self, x):
+        if not self.training:
+            return x.tanh()
+        self.step += 1
+        self.seen.append(self.step)
+        self.by["calls"] += 1
+        self.total += 1
+        self.last = self.step
+        return (x / max(0.1, 2 * 0.9**self.step)).tanh()
+
+
+def test_steps_that_a_model_counts_itself_are_those_of_training(ranks, graphs):
+    """Trials before training, and of its first batches, are none."""
+    model = Counting()
+    weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+    assert (model.step, model.seen, model.by, int(model.total)) == (0, [], {"calls": 0}, 0)
+    assert not hasattr(model, "last")
+    for plan in (None, Plan(("push", "push"), seeds="home")):
+        agree(ranks, graphs, Counting, plan=plan)
+
+
 class Draws(Two):
     def __init__(self, how):
         super().__init__(SAGEConv)

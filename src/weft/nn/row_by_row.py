@@ -3,15 +3,18 @@
 What a vertex gets must not hang on which others are in its batch, or several workers would train another model.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
@@ -161,7 +164,7 @@ def _try(
     The model's buffers stay as they are, and so do the generators of torch, numpy and Python.
     """
     of_norms = running_averages(model)
-    with drawing_alone(0) as state, buffers_kept(model), Draws() as draws:
+    with drawing_alone(0) as state, state_kept(model), Draws() as draws:
         with LeftOut(F.batch_norm) if training else nullcontext():
             noted = _outputs(model, width, rows, fewer, widths, training, moved, unknown)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
@@ -170,15 +173,49 @@ def _try(
 
 
 @contextmanager
-def buffers_kept(module: nn.Module) -> Iterator[None]:
-    """After it a module's buffers are as they were before."""
+def state_kept(module: nn.Module) -> Iterator[None]:
+    """After it a module's buffers, and attributes such as counters, are as they were before."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
+    attributes = [(vars(part), _own_attributes(part)) for part in module.modules() if not _is_lazy(part)]
     try:
         yield
     finally:
         with torch.no_grad():
             for name, buffer in module.named_buffers():
                 buffer.copy_(before.get(name, buffer))
+        for now, own in attributes:
+            for name in [name for name in now if name not in own and not name.startswith("_")]:
+                del now[name]
+            now.update((name, _as_before(*pair)) for name, pair in own.items())
+
+
+def _own_attributes(module: nn.Module) -> dict[str, tuple[object, object]]:
+    """What is no parameter, buffer or module: the thing, and where it may change in its place, a copy."""
+    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    return {name: (value, _copied(value)) for name, value in own.items()}
+
+
+def _copied(thing: object) -> object:
+    if isinstance(thing, Tensor):
+        return thing.detach().clone()
+    return copy(thing) if isinstance(thing, list | deque | dict | set) else thing
+
+
+def _as_before(thing: object, copied: object) -> object:
+    """The same thing, with what was in it."""
+    if isinstance(thing, Tensor):
+        thing.data = cast(Tensor, copied).data
+    elif isinstance(thing, list | deque):
+        thing.clear()
+        thing.extend(cast(list, copied))
+    elif isinstance(thing, dict | set):
+        thing.clear()
+        thing.update(cast(dict, copied))
+    return thing
+
+
+def _is_lazy(module: nn.Module) -> bool:
+    return any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False))
 
 
 class LeftOut(TorchFunctionMode):

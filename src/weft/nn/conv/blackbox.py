@@ -16,7 +16,7 @@ from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
-from weft.nn.row_by_row import LeftOut, buffers_kept, other_parameters
+from weft.nn.row_by_row import LeftOut, other_parameters, state_kept
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
@@ -91,7 +91,7 @@ def _looks_at_own_edges(
         return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
     left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
-    with torch.no_grad(), in_mode(conv, training), buffers_kept(conv), Draws() as drawn, left_out:
+    with torch.no_grad(), in_mode(conv, training), state_kept(conv), Draws() as drawn, left_out:
         alone, *beside = (
             forward(_TRIED, 2 * half),
             forward(_TRIED, 5 * half),
