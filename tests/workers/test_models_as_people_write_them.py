@@ -30,7 +30,7 @@ from weft.keys import seeded
 from weft.nn.conv import blackbox
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
-from weft.training import Notice, Trainer
+from weft.training import Notice, Trainer, make_model
 from weft.training.objectives import links
 from weft.training.objectives.vertices import LossObjective
 
@@ -363,6 +363,20 @@ class Normed(Two):
 
     def between(self, x):
         return self.norm(x).relu()
+
+
+def test_batch_normalisation_by_several_workers_is_told_of(ranks, graphs):
+    """The one thing by which plans train different models."""
+
+    def notices(world, norm):
+        told = Settings.of(norm=norm, fanouts=(3, 2), threads=1, epochs=1)
+        graph, said = open_graph(graphs / str(world.size)), []
+        trainer = Trainer(graph, make_model(told, graph), told, listen=said.append, world=world)
+        trainer.fit()
+        return [event.text for event in said if isinstance(event, Notice) and "batch normalisation" in event.text]
+
+    assert len(ranks(2, notices, "batch")[0]) == 1
+    assert ranks(1, notices, "batch")[0] == ranks(2, notices, "layer")[0] == []
 
 
 def test_batch_normalisation_is_no_mixing_and_is_not_touched_by_the_trial(graphs):

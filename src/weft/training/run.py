@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, plain_state
+from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, plain_state, running_averages
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -27,6 +27,10 @@ _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
     "edge_type": "the graph's edge types are not used: {} takes all edges alike",
 }
+_PER_WORKER = (
+    "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
+    "workers; normalisation of each row (LayerNorm) does not"
+)
 
 
 def _rows_and_edges(program: Program) -> set[int]:
@@ -168,6 +172,8 @@ class Run:
         found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
+        if self.world.size > 1 and running_averages(self.model):
+            found.append(_PER_WORKER)
         return found
 
     def prepare(self) -> None:
