@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
-    from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers, plain_state
+    from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers, plain_state, take_plain_state
     from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike, running_averages
     from weft.nn.sums import merged
 else:

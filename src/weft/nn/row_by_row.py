@@ -4,7 +4,7 @@ What a vertex gets must not hang on which others are in its batch, or several wo
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from dataclasses import dataclass
@@ -28,6 +28,7 @@ from weft.operations import DrawnShapes, Draws, drawn_otherwise
 _SOME, _PART = 12, 8  # rows on which a model is tried
 _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
 _PLAIN = (bool, int, float, str)  # values of a module that are compared
+_OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
@@ -122,6 +123,16 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     ]
 
 
+def take_plain_state(model: nn.Module, state: Sequence[tuple[str, str, object]]) -> None:
+    """Give modules plain values as `plain_state` told them; a ValueError where the model can have no such ones."""
+    modules = dict(model.named_modules())
+    for at, name, value in state:
+        module = modules.get(at)
+        if module is None or not isinstance(value, _PLAIN) or (name not in vars(module) and hasattr(module, name)):
+            raise ValueError(f"{at}.{name} = {value!r}, which the model does not keep")
+        setattr(module, name, value)
+
+
 def of_random_numbers(model: nn.Module, function: str) -> str:
     """Why a model that draws random numbers for rows, by some function, trains on one worker alone."""
     modules = [(name, module) for name, module in model.named_modules() if isinstance(module, _DRAWING)]
@@ -184,14 +195,14 @@ def state_kept(module: nn.Module) -> Iterator[None]:
             for name, buffer in module.named_buffers():
                 buffer.copy_(before.get(name, buffer))
         for now, own in attributes:
-            for name in [name for name in now if name not in own and not name.startswith("_")]:
+            for name in [name for name in now if name not in own and name[0] != "_" and name not in _OF_TORCH]:
                 del now[name]
             now.update((name, _as_before(*pair)) for name, pair in own.items())
 
 
 def _own_attributes(module: nn.Module) -> dict[str, tuple[object, object]]:
     """What is no parameter, buffer or module: the thing, and where it may change in its place, a copy."""
-    own = {name: value for name, value in vars(module).items() if not name.startswith("_")}
+    own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
     return {name: (value, _copied(value)) for name, value in own.items()}
 
 

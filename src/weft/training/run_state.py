@@ -15,6 +15,7 @@ from torch import Tensor
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
+from weft.nn import plain_state, take_plain_state
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -99,6 +100,7 @@ class RunState:
         self._run, self._model, self._settings = run, run.model, run.settings
         self._optimizer, self._tell = optimizer, tell
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
+        self._attributes = plain_state(run.model)  # such as counters of steps; those that training changes are saved
         self._best: dict[str, Tensor] | None = None
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
@@ -150,6 +152,7 @@ class RunState:
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
+                "attributes": [one for one in plain_state(self._model) if one not in self._attributes],
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
 
@@ -205,6 +208,7 @@ class RunState:
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
+            take_plain_state(self._model, found.state.get("attributes", ()))  # of an older Weft: none
             self._best, self._best_written = found.part("best.") or None, False
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)

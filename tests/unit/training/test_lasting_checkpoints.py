@@ -8,10 +8,13 @@ import tracemalloc
 
 import pytest
 import torch
+from torch import nn
+from torch_geometric.nn.models import GraphSAGE
 
 import weft
 from weft.errors import StorageError, TrainingError
 from weft.graph import communities
+from weft.keys import seeded
 from weft.plan import Settings
 from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model
 from weft.training.run_state import Progress
@@ -320,6 +323,41 @@ class TestLonger:
             "log": "json",
         }
         assert_same(whole, run(graph, epochs=3, **other, checkpoint=tmp_path / "b", resume=True)[0])
+
+
+class Warming(nn.Module):
+    """Counts its steps in attributes, by which it is another model."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self._step, self.heat = GraphSAGE(6, 8, 2, 4), 0, 2.0
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self._step += 1
+            self.heat *= 0.9
+        return self.inner(x / self.heat, edge_index) * (1 + self._step / 10)
+
+
+def test_steps_that_a_model_counts_go_on_where_they_were(graph, tmp_path):
+    def fit(**given):
+        told = Settings.of(**{key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, **given)
+        with seeded(1):
+            model = Warming()
+        Trainer(graph, model, told).fit()
+        return model
+
+    whole = fit(epochs=3)
+    fit(epochs=1, checkpoint=tmp_path, checkpoint_every=1)
+    last = fit(epochs=3, checkpoint=tmp_path, resume=True)
+    assert (last._step, last.heat) == (whole._step, whole.heat) and last._step == 6
+    assert all(torch.equal(*pair) for pair in zip(whole.parameters(), last.parameters(), strict=True))
+    tensors, state = checkpoint.load(tmp_path / "step-000000006")
+    assert state["attributes"] == [["", "_step", 6], ["", "heat", whole.heat]]
+    for wrong in (["", "forward", 1], ["gone", "a", 1], ["", "heat", [1]]):
+        checkpoint.save(tmp_path / "step-000000006", tensors, state | {"attributes": [wrong]})
+        with pytest.raises(TrainingError, match=f"step-000000006 .*{wrong[1]}"):
+            fit(epochs=4, checkpoint=tmp_path, resume=True)
 
 
 def test_a_long_history_costs_training_nothing(tmp_path):
