@@ -80,7 +80,8 @@ def meet(
 
 def devices_here() -> list[str]:
     """CUDA's devices that this process sees, each by a name that no other has."""
-    return [str(torch.cuda.get_device_properties(at).uuid) for at in range(torch.cuda.device_count())]
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    return [str(torch.cuda.get_device_properties(at).uuid) for at in range(count)]
 
 
 def place_at(hosts: Sequence[object], rank: int, places: int) -> int:

@@ -207,13 +207,16 @@ def _own_attributes(module: nn.Module) -> dict[str, tuple[object, object]]:
 
 
 def _copied(thing: object) -> object:
-    if isinstance(thing, Tensor):
+    """A copy of what may change in its place; large tensors, which are tables, are taken to stay as they are."""
+    if isinstance(thing, Tensor) and thing.numel() <= _TABLE:
         return thing.detach().clone()
     return copy(thing) if isinstance(thing, list | deque | dict | set) else thing
 
 
 def _as_before(thing: object, copied: object) -> object:
     """The same thing, with what was in it."""
+    if thing is copied:
+        return thing
     if isinstance(thing, Tensor):
         thing.data = cast(Tensor, copied).data
     elif isinstance(thing, list | deque):
