@@ -21,13 +21,14 @@ if TYPE_CHECKING:
 
 
 _INSTEAD = "give edge_index, [2, edges], in its place"
+_WHY_UNUSED = {"train_mask": "a split is of vertices that have labels, y"}
 
 
 def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> Source:
     """A `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
     if "adj_t" not in leave_out:
         data = _with_edge_lists(data)
-    check_left_out(type(data).__name__, _unused(data), leave_out)
+    check_left_out(type(data).__name__, _unused(data), leave_out, _WHY_UNUSED)
     if hasattr(data, "node_types"):
         return _source_of_types(data)
     if getattr(data, "edge_index", None) is None:

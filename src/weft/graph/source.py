@@ -1,8 +1,9 @@
 """A graph outside a graph directory: edges that can be read again and again, and per-vertex arrays or streams of rows."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -81,12 +82,18 @@ def labels_of_one_type(
     return spread, spread_split
 
 
-def check_left_out(where: str, unused: Iterable[str], leave_out: Collection[str]) -> None:
-    """Nothing is dropped in silence: refuse what is not used and not left out, and names to leave out that are not there."""
+def check_left_out(
+    where: str, unused: Iterable[str], leave_out: Collection[str], why: Mapping[str, str] = MappingProxyType({})
+) -> None:
+    """Nothing is dropped in silence: refuse what is not used and not left out, and names to leave out that are not there.
+
+    `why` some of them would not be used.
+    """
     unused = list(dict.fromkeys(unused))
     if dropped := [name for name in unused if name not in leave_out]:
+        reasons = "".join(f" ({why[name]})" for name in dropped if name in why)
         raise InputError(
-            f"{where} has {', '.join(dropped)}, which Weft does not use: leave it out by name "
+            f"{where} has {', '.join(dropped)}, which Weft does not use{reasons}: leave it out by name "
             f"(leave_out={tuple(dropped)!r}, or --leave-out {','.join(dropped)})"
         )
     for name in leave_out:

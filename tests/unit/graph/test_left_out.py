@@ -23,6 +23,14 @@ def test_arrays_that_are_not_used_are_refused_by_name():
         Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)))
 
 
+def test_a_split_of_vertices_without_labels_is_refused_with_the_reason():
+    typed = HeteroData(
+        {"a": {"x": torch.zeros(3, 2), "train_mask": torch.ones(3) > 0}, ("a", "to", "a"): {"edge_index": EDGES}}
+    )
+    with pytest.raises(InputError, match=r"Weft does not use \(a split is of vertices that have labels, y\): "):
+        Graph.from_pyg(typed)
+
+
 def test_arrays_that_are_left_out_by_name_are_not_used():
     graph = Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)), leave_out=("edge_attr", "pos"))
     assert graph.num_edges == 3 and graph.edge_weight is None
