@@ -25,6 +25,7 @@ from torch_geometric.utils import add_self_loops
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
+from weft.exchange import World
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.nn.conv import blackbox
@@ -363,6 +364,33 @@ class Normed(Two):
 
     def between(self, x):
         return self.norm(x).relu()
+
+
+class Centring(Two):
+    """Keeps something of its rows, and takes it off those of the next batches, or only shows it."""
+
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.how, self.centre, self.shown, self.seen = how, torch.zeros(8), 0.0, []
+
+    def between(self, x):
+        taken = {"tensor": lambda: self.centre, "number": lambda: self.shown, "list": lambda: sum(self.seen[-2:])}
+        out = x - taken.get(self.how, lambda: 0)()
+        if self.training:
+            self.centre = 0.5 * self.centre + 0.5 * x.mean(0).detach()
+            self.shown = float(x.mean())
+            self.seen.append(float(x.mean()))
+        return out
+
+
+@pytest.mark.parametrize("how", ["tensor", "number", "list"])
+def test_what_a_model_keeps_of_its_rows_for_the_next_ones_is_refused(graphs, how):
+    with pytest.raises(ModelError, match="mixes the rows of different vertices in training"):
+        losses(World(), graphs, lambda: Centring(how))
+
+
+def test_what_a_model_only_shows_is_not_refused(ranks, graphs):
+    agree(ranks, graphs, lambda: Centring("shown"))
 
 
 def test_batch_normalisation_by_several_workers_is_told_of(ranks, graphs):

@@ -176,8 +176,11 @@ def _try(
     """
     of_norms = running_averages(model)
     with drawing_alone(0) as state, state_kept(model), Draws() as draws:
+        kept, given = [(part, _own_attributes(part)) for part in model.modules()], (training, moved, unknown)
         with LeftOut(F.batch_norm) if training else nullcontext():
-            noted = _outputs(model, width, rows, fewer, widths, training, moved, unknown)
+            noted = _outputs(model, width, rows, fewer, widths, *given)
+            if training and any(_has_changed(part, own) for part, own in kept):  # and may use it from now on
+                noted += _outputs(model, width, rows, fewer, widths, *given)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
         noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
         return _Trial(noted, draws.shapes, state(), rows, moved)
@@ -204,6 +207,20 @@ def _own_attributes(module: nn.Module) -> dict[str, tuple[object, object]]:
     """What is no parameter, buffer or module: the thing, and where it may change in its place, a copy."""
     own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
     return {name: (value, _copied(value)) for name, value in own.items()}
+
+
+def _has_changed(module: nn.Module, own: dict[str, tuple[object, object]]) -> bool:
+    """Does it keep other things than it did?"""
+    now = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+    return now.keys() != own.keys() or any(not _is_as_before(now[name], *pair) for name, pair in own.items())
+
+
+def _is_as_before(now: object, thing: object, copied: object) -> bool:
+    if now is not thing or now is copied:
+        return now is thing
+    if isinstance(now, Tensor):
+        return torch.equal(now, cast(Tensor, copied))
+    return len(cast(list, now)) == len(cast(list, copied))
 
 
 def _copied(thing: object) -> object:
