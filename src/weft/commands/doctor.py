@@ -11,7 +11,7 @@ import weft.cluster
 import weft.report
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined
+from weft.commands.joining import joined_as
 from weft.config import path_here
 
 
@@ -30,8 +30,7 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports)
         return weft.cluster.launch(parallel.on, request)
-    devices = parallel.device != "cpu"
-    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
+    with joined_as(parallel) as world:
         tell = _tell if world.rank == 0 else lambda text: None
         findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)
         if world.rank == 0:

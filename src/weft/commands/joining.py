@@ -6,12 +6,13 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import weft.exchange
 from weft.commands.flags import add_number
 from weft.errors import ClusterError
 from weft.memory import is_shortage
+from weft.plan import ParallelSettings
 
 
 def add_meeting(parser: argparse.ArgumentParser) -> None:
@@ -46,3 +47,9 @@ def joined(
         os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
     finally:
         world.leave()
+
+
+def joined_as(parallel: ParallelSettings) -> AbstractContextManager[weft.exchange.World]:
+    """This command's workers, as settings say how they meet."""
+    devices = parallel.device != "cpu"
+    return joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls)

@@ -14,7 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined
+from weft.commands.joining import joined_as
 from weft.config import file_to_write
 from weft.errors import ConfigError
 from weft.plan import Plan, Settings
@@ -111,8 +111,7 @@ def _measured(
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
     parallel = settings.parallel
-    devices = parallel.device != "cpu"
-    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
+    with joined_as(parallel) as world:
         if world.size == 1:
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)

@@ -15,7 +15,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined
+from weft.commands.joining import joined_as
 from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plan import check_workers
@@ -47,8 +47,7 @@ def run(args: argparse.Namespace) -> int:
             graph=weft.graph.directory_of(args.graph),
         )
         return weft.cluster.launch(parallel.on, request)
-    devices = parallel.device != "cpu"
-    with joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls) as world:
+    with joined_as(parallel) as world:
         try:
             return _train(args, settings, graph, world)
         except weft.training.Interrupted as stop:

@@ -84,9 +84,9 @@ def devices_here() -> list[str]:
     return [str(torch.cuda.get_device_properties(at).uuid) for at in range(count)]
 
 
-def place_at(hosts: Sequence[object], rank: int, places: int) -> int:
+def place_at(hosts: Sequence[int | str], rank: int, places: int) -> int:
     """Which of so many places of its host a worker takes: a host's workers take turns."""
-    return [other for other, host in enumerate(hosts) if host == hosts[rank]].index(rank) % places
+    return hosts[:rank].count(hosts[rank]) % places
 
 
 def lacking_devices(hosts: Sequence[str], devices: Sequence[Sequence[str]]) -> str:

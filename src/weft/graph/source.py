@@ -3,7 +3,6 @@
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
@@ -82,9 +81,7 @@ def labels_of_one_type(
     return spread, spread_split
 
 
-def check_left_out(
-    where: str, unused: Iterable[str], leave_out: Collection[str], why: Mapping[str, str] = MappingProxyType({})
-) -> None:
+def check_left_out(where: str, unused: Iterable[str], leave_out: Collection[str], why: Mapping[str, str] = {}) -> None:
     """Nothing is dropped in silence: refuse what is not used and not left out, and names to leave out that are not there.
 
     `why` some of them would not be used.

@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import check_can_run, in_mode, walk
+    from weft.nn.kept_state import plain_state, take_plain_state
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
-    from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers, plain_state, take_plain_state
+    from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers
     from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike, running_averages
     from weft.nn.sums import merged
 else:

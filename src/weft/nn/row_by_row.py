@@ -3,18 +3,15 @@
 What a vertex gets must not hang on which others are in its batch, or several workers would train another model.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from copy import copy
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
 from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
@@ -22,13 +19,12 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
 from weft.nn.depths import DEEPEST, answered, by_itself, check_can_run, output_width
+from weft.nn.kept_state import state_kept
 from weft.nn.rows import Rows, alike, running_averages
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 
 _SOME, _PART = 12, 8  # rows on which a model is tried
 _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
-_PLAIN = (bool, int, float, str)  # values of a module that are compared
-_OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
@@ -113,26 +109,6 @@ def _unlike(whole: _Trial, part: _Trial) -> str | None:
     return None
 
 
-def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
-    """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
-    return [
-        (at, name, value)
-        for at, module in model.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, _PLAIN) and name != "training"
-    ]
-
-
-def take_plain_state(model: nn.Module, state: Sequence[tuple[str, str, object]]) -> None:
-    """Give modules plain values as `plain_state` told them; a ValueError where the model can have no such ones."""
-    modules = dict(model.named_modules())
-    for at, name, value in state:
-        module = modules.get(at)
-        if module is None or not isinstance(value, _PLAIN) or (name not in vars(module) and hasattr(module, name)):
-            raise ValueError(f"{at}.{name} = {value!r}, which the model does not keep")
-        setattr(module, name, value)
-
-
 def of_random_numbers(model: nn.Module, function: str) -> str:
     """Why a model that draws random numbers for rows, by some function, trains on one worker alone."""
     modules = [(name, module) for name, module in model.named_modules() if isinstance(module, _DRAWING)]
@@ -172,81 +148,18 @@ def _try(
     """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
     `moved`: convolutions leave the last rows, not the first; `unknown`: rows that a part lacks are no numbers.
-    The model's buffers stay as they are, and so do the generators of torch, numpy and Python.
+    What the model keeps stays as it is, and so do the generators of torch, numpy and Python.
     """
     of_norms = running_averages(model)
-    with drawing_alone(0) as state, state_kept(model), Draws() as draws:
-        kept, given = [(part, _own_attributes(part)) for part in model.modules()], (training, moved, unknown)
+    given = model, width, rows, fewer, widths, training, moved, unknown
+    with drawing_alone(0) as state, state_kept(model) as kept, Draws() as draws:
         with LeftOut(F.batch_norm) if training else nullcontext():
-            noted = _outputs(model, width, rows, fewer, widths, *given)
-            if training and any(_has_changed(part, own) for part, own in kept):  # and may use it from now on
-                noted += _outputs(model, width, rows, fewer, widths, *given)
+            noted = _outputs(*given)
+            if training and kept.has_changed():  # what is kept of these rows may come out in the next ones
+                noted += _outputs(*given)
         others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
         noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
         return _Trial(noted, draws.shapes, state(), rows, moved)
-
-
-@contextmanager
-def state_kept(module: nn.Module) -> Iterator[None]:
-    """After it a module's buffers, and attributes such as counters, are as they were before."""
-    before = {name: buffer.clone() for name, buffer in module.named_buffers()}
-    attributes = [(vars(part), _own_attributes(part)) for part in module.modules() if not _is_lazy(part)]
-    try:
-        yield
-    finally:
-        with torch.no_grad():
-            for name, buffer in module.named_buffers():
-                buffer.copy_(before.get(name, buffer))
-        for now, own in attributes:
-            for name in [name for name in now if name not in own and name[0] != "_" and name not in _OF_TORCH]:
-                del now[name]
-            now.update((name, _as_before(*pair)) for name, pair in own.items())
-
-
-def _own_attributes(module: nn.Module) -> dict[str, tuple[object, object]]:
-    """What is no parameter, buffer or module: the thing, and where it may change in its place, a copy."""
-    own = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
-    return {name: (value, _copied(value)) for name, value in own.items()}
-
-
-def _has_changed(module: nn.Module, own: dict[str, tuple[object, object]]) -> bool:
-    """Does it keep other things than it did?"""
-    now = {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
-    return now.keys() != own.keys() or any(not _is_as_before(now[name], *pair) for name, pair in own.items())
-
-
-def _is_as_before(now: object, thing: object, copied: object) -> bool:
-    if now is not thing or now is copied:
-        return now is thing
-    if isinstance(now, Tensor):
-        return torch.equal(now, cast(Tensor, copied))
-    return len(cast(list, now)) == len(cast(list, copied))
-
-
-def _copied(thing: object) -> object:
-    """A copy of what may change in its place; large tensors, which are tables, are taken to stay as they are."""
-    if isinstance(thing, Tensor) and thing.numel() <= _TABLE:
-        return thing.detach().clone()
-    return copy(thing) if isinstance(thing, list | deque | dict | set) else thing
-
-
-def _as_before(thing: object, copied: object) -> object:
-    """The same thing, with what was in it."""
-    if thing is copied:
-        return thing
-    if isinstance(thing, Tensor):
-        thing.data = cast(Tensor, copied).data
-    elif isinstance(thing, list | deque):
-        thing.clear()
-        thing.extend(cast(list, copied))
-    elif isinstance(thing, dict | set):
-        thing.clear()
-        thing.update(cast(dict, copied))
-    return thing
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False))
 
 
 class LeftOut(TorchFunctionMode):

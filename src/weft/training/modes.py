@@ -54,7 +54,8 @@ class Mode(ABC):
         notify: Callable[[str], None],
     ) -> None:
         """`comm`: to all workers, of the computing thread. `device`: of this worker. `notify` tells the user."""
-        self.device = device
+        self.device, self.on_device = device, device.type != "cpu"
+        self.is_device_alone = self.on_device and world.size == 1
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
         self.dtype = dtype_for(settings)
         self.read: Counter[str] = Counter()  # feature rows that this worker read so far, by where they were
@@ -71,7 +72,7 @@ class Mode(ABC):
         """
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
-        if self.device.type == "cpu":
+        if not self.on_device:
             store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing, read=self.read)
         else:
             kind = SharedDeviceStore if team.plan.cache_of_host else DeviceStore
@@ -104,7 +105,7 @@ class Mode(ABC):
         make = self._drawing(plan).make
         if world.size == 1:
             return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes, make)
-        apart = self.device.type == "cpu"
+        apart = not self.on_device
         return ManyWorkers(
             graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges, apart, make
         )
@@ -145,13 +146,13 @@ class MiniBatchMode(Mode):
 
     def _usual_lanes(self) -> int:
         """With other workers two: a link has work while others wait. Alone, a device computes faster than one prepares."""
-        if self.world.size > 1:
-            return 2
-        return 1 if self.device.type == "cpu" else min(self.settings.plan.prefetch + 1, os.cpu_count() or 1)
+        if self.is_device_alone:
+            return min(self.settings.plan.prefetch + 1, os.cpu_count() or 1)
+        return min(self.world.size, 2)
 
     def alone(self, plan: Plan) -> Plan:
         """Wherever rows and edges are to be, they are here; but a device keeps rows in its own memory."""
-        cache = 0.0 if self.device.type == "cpu" else plan.cache
+        cache = plan.cache if self.on_device else 0.0
         return Plan(("local",) * len(plan.layers), prefetch=plan.prefetch, cache=cache, cache_by=plan.cache_by)
 
     def _drawing(self, plan: Plan) -> Drawing:
@@ -205,32 +206,28 @@ class MiniBatchMode(Mode):
             store.slices(*columns.span, columns.width)
             return
 
-        on_device = self.device.type != "cpu"
-
         def worth(room: int) -> np.ndarray:
-            if on_device and room == graph.num_vertices:
+            if self.on_device and room == graph.num_vertices:
                 return np.ones(room)
             degrees = out_degrees(graph)
             if plan.cache_by == "degree":
                 return degrees
-            found = self._reads(team, schedule, on_device) if reads is None or on_device else reads
+            found = self._reads(team, schedule) if reads is None or self.on_device else reads
             return by_reads(team.reads(found), degrees)
 
-        row = features[:1].nbytes
-        room = rooms(plan.cache, graph.num_vertices, row) or self._room_alone(graph.num_vertices, row)
+        rows, row = graph.num_vertices, features[:1].nbytes
+        room = rooms(plan.cache, rows, row)
+        if not room and self._keeps_all(rows * row):
+            room, self._keeps = rows, f"all rows kept there ({as_size(rows * row)})"
         if room:
-            team.fill(store, worth(room) + LEAST * on_device, room)
+            team.fill(store, worth(room) + LEAST * self.on_device, room)
 
-    def _room_alone(self, rows: int, row: int) -> int:
-        """A device alone keeps all rows (of so many bytes), where it has room for them and nothing else was said."""
-        if self.device.type == "cpu" or self.world.size > 1 or {"cache", "plan"} & self.settings.given:
-            return 0
-        if rows * row > _ALL_ROWS * memory_of(self.device):
-            return 0
-        self._keeps = f"all rows kept there ({as_size(rows * row)})"
-        return rows
+    def _keeps_all(self, size: int) -> bool:
+        """Does a device alone keep all rows? Where it has room for them, and nothing else was said."""
+        told = {"cache", "plan"} & self.settings.given
+        return self.is_device_alone and not told and size <= _ALL_ROWS * memory_of(self.device)
 
-    def _reads(self, team: TrainingTeam, schedule: Schedule, on_device: bool) -> np.ndarray:
+    def _reads(self, team: TrainingTeam, schedule: Schedule) -> np.ndarray:
         """How many edges reach each vertex in a dry run of some batches: of those that this worker draws for layer 1.
 
         On a device those that it computes count, too, if these are more: it may compute what others have drawn.
@@ -243,7 +240,7 @@ class MiniBatchMode(Mode):
                 found = np.zeros_like(reads)
                 if program.reached is not None and program.drawn is not None:  # others may compute what was drawn here
                     found[program.reached.numpy()] = edges_from(program.drawn)
-                if on_device:
+                if self.on_device:
                     computed = sum(edges_from(edges.block) for edges in program.layers[0].parts)
                     of_inputs = program.vertices[0].numpy()
                     found[of_inputs] = np.maximum(found[of_inputs], computed)

@@ -100,7 +100,9 @@ class RunState:
         self._run, self._model, self._settings = run, run.model, run.settings
         self._optimizer, self._tell = optimizer, tell
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
-        self._attributes = plain_state(run.model)  # such as counters of steps; those that training changes are saved
+        self._attributes = frozenset(
+            plain_state(run.model)
+        )  # such as counters of steps; those that training changes are saved
         self._best: dict[str, Tensor] | None = None
         self._best_written = True
         self._folder = run.settings.checkpoint.folder

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from weft.devices import used_here
 from weft.errors import ConfigError, reason_of
-from weft.exchange import World, place_at
+from weft.exchange import World
 from weft.features import DeviceStore
 from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
 
@@ -74,7 +74,7 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
         if found.type == "cuda" and found.index is None and torch.cuda.is_available():
             if world.lacking:
                 raise ConfigError(f"{world.lacking}: start as many workers as there are devices, or set device = 'cpu'")
-            found = torch.device("cuda", place_at(world.hosts, world.rank, torch.cuda.device_count()))
+            found = torch.device("cuda", world.members("host").index(world.rank) % torch.cuda.device_count())
         torch.zeros(1, device=found).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"device {str(wanted)!r} is not here ({reason_of(error)}): choose device = 'cpu'") from None

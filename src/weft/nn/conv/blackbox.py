@@ -16,7 +16,8 @@ from weft.keys import generator
 from weft.nn import functional
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
-from weft.nn.row_by_row import LeftOut, other_parameters, state_kept
+from weft.nn.kept_state import state_kept
+from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.rows import Handle, alike, by_running_averages
 from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
