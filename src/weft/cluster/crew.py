@@ -161,12 +161,14 @@ class Crew:
         return worker.code is not None and (worker.code < 0 or worker.code == 1)
 
     def _failed(self, worker: _Worker, code: int) -> int:
-        """Say it if a signal ended a worker and nobody sent it here; the run's exit code."""
+        """Say it if a signal ended a worker, sent here or not; the run's exit code."""
         if code >= 0:
             return code
+        name = signal.Signals(-code).name
         if -code in self._signals:
+            print(f"weft: stopped by {name}", file=sys.stderr, flush=True)
             return 128 - code
-        print(f"weft: worker {worker.rank} was killed by {signal.Signals(-code).name}", file=sys.stderr, flush=True)
+        print(f"weft: worker {worker.rank} was killed by {name}", file=sys.stderr, flush=True)
         return 1
 
     def _relay(self, timeout: float) -> bool:

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     check_workers(settings)
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
+        weft.training.check_new(settings.checkpoint)
         request = weft.cluster.Request(
             tuple(args.argv),
             parallel.workers,
@@ -75,6 +76,8 @@ def _train(
 ) -> int:
     graph = weft.training.as_graph(place, world, settings.parallel.timeout)
     model = weft.training.make_model(settings, graph)
+    if args.out and world.rank == 0:
+        weft.training.check_room(args.out, model)
     with weft.report.listener_for(settings, quiet=world.rank > 0) as listen:
         weft.training.trainer_for(graph, model, settings, listen, world).fit()
     if args.out and world.rank == 0:

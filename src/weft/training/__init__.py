@@ -6,7 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.training.answers import table_of, told
-    from weft.training.checkpoint import check_place, checkpoint_damage
+    from weft.training.checkpoint import check_new, check_place, check_room, checkpoint_damage
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.fetching import as_graph
     from weft.training.inference import infer

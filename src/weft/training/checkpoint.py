@@ -8,6 +8,7 @@ import fcntl
 import json
 import os
 import re
+import shutil
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,11 +20,13 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.config import check_writable
 from weft.errors import StorageError, TrainingError, WeftError, reason_of
 from weft.graph import named_errors, remove_all_leftovers, remove_whole, written_beside
+from weft.plan import CheckpointSettings
+from weft.quantities import as_size
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
 _TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
@@ -76,6 +79,26 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
             raise StorageError(
                 f"the trained model can't be saved at {folder}, as checkpoints go to {checkpoints}: name another"
             )
+
+
+def check_room(folder: Path, model: nn.Module) -> None:
+    """Refuse a place for a trained model where it has no room, before it is trained."""
+    there = next(above for above in folder.absolute().parents if above.exists())
+    need = sum(tensor.nbytes for tensor in model.state_dict().values())
+    free = shutil.disk_usage(there).free  # the one that is there, if any, is replaced once the new one is whole
+    if free < need:
+        raise StorageError(
+            f"the trained model takes {as_size(need)}, and the disk of {folder} has {as_size(free)}: free some, or name "
+            f"another place"
+        )
+
+
+def check_new(kept: CheckpointSettings) -> None:
+    """Refuse a folder with an earlier run's checkpoints, which this run does not go on from."""
+    if kept.folder is not None and not kept.resume and _steps(kept.folder):
+        raise TrainingError(
+            f"{kept.folder} holds checkpoints of an earlier run: go on from them with --resume, or choose another folder"
+        )
 
 
 def claimed(folder: Path) -> int:

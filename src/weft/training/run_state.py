@@ -16,7 +16,7 @@ from torch import Tensor
 from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.nn import plain_state, take_plain_state
-from weft.plan import Settings, check_resumed
+from weft.plan import CheckpointSettings, Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
 from weft.training.averages import of_all_workers, set_averages, take_first_workers
@@ -194,14 +194,9 @@ class RunState:
         if self._written is not None:
             self._claim = checkpoint.claimed(self._written)
             checkpoint.tidy(self._written)
-        found = None if self._folder is None else _newest(self._folder, self._comm)
+        found = _newest(self._settings.checkpoint, self._comm)
         if found is None:
             return None
-        if not self._settings.checkpoint.resume:
-            raise TrainingError(
-                f"{self._folder} holds checkpoints of an earlier run: go on from them with --resume, or "
-                f"choose another folder"
-            )
         with checkpoint.sensible(found.folder):
             progress = Progress.read(found.state["progress"])
             then = Settings.restored(found.state["settings"], found.folder.name)
@@ -280,12 +275,15 @@ class RunState:
         return f"{where}; go on with --resume"
 
 
-def _newest(folder: Path, comm: Communicator) -> Checkpoint | None:
+def _newest(kept: CheckpointSettings, comm: Communicator) -> Checkpoint | None:
     """The newest checkpoint as the first worker finds it: the others may not see its disk."""
-    found = None
+    folder, found = kept.folder, None
+    if folder is None:
+        return None
 
     def told() -> list[Any] | None:
         nonlocal found
+        checkpoint.check_new(kept)
         found = checkpoint.newest(folder)
         return None if found is None else [str(found.folder), found.state, found.problems]
 

@@ -3,13 +3,17 @@
 import argparse
 import os
 import re
+import shutil
+import signal
 import socket
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from weft import cli
+from weft import cli, cluster, training
+from weft.commands import info
 from weft.commands.flags import add_settings, settings_given
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
@@ -138,6 +142,24 @@ def test_a_run_goes_on_when_nobody_reads_what_it_tells(tmp_path, monkeypatch, lo
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["state.json", "state.safetensors"]
 
 
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_command_that_is_stopped_by_a_signal_says_so(monkeypatch, capsys, signum):
+    """As where a queue's time is up before a run's first batch; what it was in the middle of is left as after Ctrl-C."""
+    cleaned = []
+
+    def interrupted(args):
+        try:
+            os.kill(os.getpid(), signum)
+        finally:
+            cleaned.append(args)
+
+    before = signal.getsignal(signum)
+    monkeypatch.setattr(info, "run", interrupted)
+    assert cli.main(["info", "g"]) == 128 + signum
+    assert capsys.readouterr().err == f"weft: stopped by {signum.name}\n"
+    assert cleaned and signal.getsignal(signum) is before
+
+
 def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):
     communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -172,3 +194,18 @@ def test_rooms_are_there_once_weft_is_imported():
     code = "import weft; print(weft.nn.Decoupled.__name__, weft.lab.locality.__name__, hasattr(weft, 'nothing'))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "Decoupled locality False\n"
+
+
+def test_what_ends_a_run_at_its_end_is_said_before_it_is_planned(tmp_path, monkeypatch, capsys):
+    """A disk without room for the model, and a folder of another run's checkpoints: nothing is computed for them."""
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    (tmp_path / "kept" / "step-000000001").mkdir(parents=True)
+    words = ["train", str(tmp_path / "g"), "--fanouts", "2", "--epochs", "1", "--workers", "2", "--checkpoint"]
+    monkeypatch.setattr(cluster, "launch", lambda *_: pytest.fail("workers were started"))
+    assert cli.main([*words, str(tmp_path / "kept")]) == 2
+    assert "kept holds checkpoints of an earlier run: go on from them with --resume" in capsys.readouterr().err
+
+    monkeypatch.setattr(training, "trainer_for", lambda *_: pytest.fail("a run was begun"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    assert cli.main(["train", str(tmp_path / "g"), "--fanouts", "2", "--out", str(tmp_path / "new" / "m")]) == 2
+    assert re.search(r"takes [\d.]+ \w+, and the disk of \S+/m has 100 B: free some", capsys.readouterr().err)
