@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sized
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -204,6 +204,11 @@ def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
     found = [(_weights(data[kind]), data[kind].edge_index.shape[1]) for kind in data.edge_types]
     if all(weights is None for weights, _ in found):
         return None
+    for kind, (weights, count) in zip(data.edge_types, found, strict=True):
+        if weights is not None and weights.shape != (count,):
+            raise InputError(
+                f"HeteroData's edges {kind} have weights of shape {list(weights.shape)}: give one for each of {count} edges"
+            )
     parts = [np.ones(count) if weights is None else weights for weights, count in found]
     return np.concatenate(parts).astype(np.float32)
 
@@ -231,13 +236,34 @@ def _load(path: Path) -> "Data | HeteroData":
         raise InputError(
             f"{path} can't be read safely as a PyG Data ({reason_of(error)}): save it again with torch.save(data, path)"
         ) from None
-    if isinstance(data, tuple | list) and data and isinstance(data[0], Data | HeteroData):
-        data = data[0]  # as PyG's in-memory data sets are saved: (data, slices)
+    if isinstance(data, tuple | list) and len(data) > 1:
+        data = _of_data_set(path, *data[:3])
     if not isinstance(data, Data | HeteroData):
         raise InputError(
             f"{path} holds a {type(data).__name__}, not a PyG Data: save one graph with torch.save(data, path)"
         )
     return data
+
+
+def _of_data_set(path: Path, data: object, slices: object, kind: object = None) -> object:
+    """The graph of a data set in memory, as PyG saves them: all graphs' arrays in one, and where each graph's begin."""
+    from torch_geometric.data import Data, HeteroData
+
+    graphs = _most_graphs(slices)
+    if graphs > 1:
+        raise InputError(
+            f"{path} holds a data set of {graphs} graphs, each of which has a vertex 0: save one, torch.save(dataset[0], "
+            f"path), or all as one, b = Batch.from_data_list(list(dataset)) and torch.save(Data(x=b.x, "
+            f"edge_index=b.edge_index, y=b.y), path)"
+        )
+    return kind.from_dict(data) if kind in (Data, HeteroData) and isinstance(data, dict) else data
+
+
+def _most_graphs(slices: object) -> int:
+    """How many graphs a data set has, by the slices of its arrays (by type of vertices or edges, where it has some)."""
+    if isinstance(slices, Mapping):
+        return max(map(_most_graphs, slices.values()), default=0)
+    return len(slices) - 1 if isinstance(slices, Sized) else 0
 
 
 def _attribute(store: "BaseStorage | Data", name: str) -> np.ndarray | None:
@@ -281,6 +307,11 @@ def _split(store: "BaseStorage") -> np.ndarray | None:
             if mask.ndim == 2:
                 raise InputError(
                     f"the masks hold {mask.shape[1]} splits: choose one, data.train_mask = data.train_mask[:, 0]"
+                )
+            if not np.isin(mask, (0, 1)).all():
+                raise InputError(
+                    f"{names[value]} holds other values than true and false: of ids, "
+                    f"torch_geometric.utils.index_to_mask(ids, data.num_nodes) makes a mask"
                 )
             chosen = mask.astype(bool)
             twice = np.flatnonzero(chosen & (split != 3))

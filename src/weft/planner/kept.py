@@ -80,7 +80,7 @@ class KeptCluster:
 
     def _found(self) -> Cluster | None:
         """What the file says, if it makes sense and is not too old."""
-        if self.path is None or not self.path.exists():
+        if self.path is None or not os.path.exists(self.path):  # nor where this user may not look
             return None
         try:
             return self._sound(self.path)

@@ -11,7 +11,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import torch
-from torch_geometric.data import Data
+from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import ToSparseTensor
 
 from weft.cli import main
@@ -207,6 +207,40 @@ def test_pyg_data(tmp_path):
         assert np.array_equal(graph.features, data.x.numpy())
         assert [row[0] for row in lists_of(graph)] == [[4], [0], [1], [], []]
         assert graph.split.tolist() == [0, 1, 2, 0, 1]
+
+
+class InMemory(InMemoryDataset):
+    """A data set of these graphs."""
+
+    def __init__(self, graphs):
+        super().__init__()
+        self.data, self.slices = self.collate(graphs)
+
+
+@pytest.mark.parametrize("of_types", [False, True])
+@pytest.mark.parametrize("as_dict", [False, True])  # as PyG writes them now, and did
+def test_data_sets_in_memory_are_of_one_graph(tmp_path, capsys, of_types, as_dict):
+    """PyG puts all graphs' edges in one array as they are: several graphs would lie on the first one's vertices."""
+
+    def one(first):
+        data = Data(x=torch.eye(3) + first, edge_index=torch.tensor([[0, 1], [1, 2]]))
+        if not of_types:
+            return data
+        several = HeteroData({"paper": {"x": data.x}})
+        several["paper", "cites", "paper"].edge_index = data.edge_index
+        return several
+
+    for graphs in ([one(0)], [one(0), one(1)]):
+        data_set, path = InMemory(graphs), tmp_path / f"{len(graphs)}.pt"
+        kept = data_set._data
+        saved = (kept.to_dict(), data_set.slices, type(kept)) if as_dict else (kept, data_set.slices)
+        torch.save(saved, path)
+    assert main(["import", str(tmp_path / "1.pt"), str(tmp_path / "g")]) == 0
+    graph = Graph.open(tmp_path / "g")
+    assert graph.num_vertices == 3 and np.array_equal(graph.features, np.eye(3))
+    capsys.readouterr()
+    assert main(["import", str(tmp_path / "2.pt"), str(tmp_path / "two")]) == 2
+    assert "2.pt holds a data set of 2 graphs, each of which has a vertex 0: save one" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo])

@@ -50,6 +50,13 @@ def test_masks_without_a_training_mask_are_refused():
         Graph.from_pyg(data(val_mask=torch.ones(3, dtype=torch.bool)))
 
 
+@pytest.mark.parametrize("mask", [torch.tensor([0.3, 0.0, 0.0]), torch.tensor([2, 1, 0])])
+def test_masks_that_are_none_are_refused(mask):
+    """Ids where a mask is wanted would be a mask of all but vertex 0."""
+    with pytest.raises(InputError, match=r"train_mask holds other values than true and false: .*index_to_mask"):
+        Graph.from_pyg(data(y=torch.zeros(3, dtype=torch.int64), train_mask=mask))
+
+
 def test_what_is_used_or_not_there_cannot_be_left_out():
     for name in ("x", "nonsense"):
         with pytest.raises(InputError, match=f"Data has no '{name}' that Weft does not use"):

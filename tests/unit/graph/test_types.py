@@ -95,6 +95,18 @@ def test_weights_of_some_relations():
     assert np.array_equal(np.sort(graph.edge_weight[graph.edge_type == 1]), np.sort(data[KINDS[1]].edge_weight))
 
 
+def test_weights_are_one_for_each_edge_of_their_kind():
+    """As many in all is not enough: those of one kind would be the next one's."""
+    data = hetero()
+    counts = [data[kind].edge_index.shape[1] for kind in KINDS[:2]]
+    for kind, count in zip(KINDS, (counts[0] + 1, counts[1] - 1), strict=False):
+        data[kind].edge_weight = torch.rand(count)
+    with pytest.raises(
+        InputError, match=rf"have weights of shape \[{counts[0] + 1}\]: give one for each of {counts[0]}"
+    ):
+        Graph.from_pyg(data)
+
+
 @pytest.mark.parametrize(
     "where, value, told",
     [

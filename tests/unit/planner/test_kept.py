@@ -1,5 +1,6 @@
 """What is kept of a cluster: used again, checked, too old, changed, damaged, turned off, and the same for all workers."""
 
+import errno
 import os
 import time
 from dataclasses import replace
@@ -68,6 +69,20 @@ def test_what_is_kept_is_read_by_all_workers_alike(ranks, cache, found):
     (line,) = told
     assert line.startswith(f"the cluster as measured less than a minute ago ({path}), checked in 0.")
     assert line.endswith("s; `weft probe` measures it anew")
+
+
+def test_a_cache_that_may_not_be_looked_into_is_no_cache(ranks, cache, found, monkeypatch):
+    """HOME of another user, as in containers. (root may look everywhere, so it is pretended.)"""
+
+    def forbidden(path, *_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    for name in ("stat", "mkdir"):
+        monkeypatch.setattr(kept.Path, name, forbidden)
+    monkeypatch.setattr(os, "stat", forbidden)
+    ((first, said, path), (other, _, _)), told = read(ranks, [0, 1], measured())
+    assert first is other is None and not told
+    assert said == f"not kept for later runs in {path} (Permission denied): name another folder in WEFT_CACHE, or `off`"
 
 
 def test_the_first_workers_file_decides(ranks, tmp_path, found, monkeypatch):
