@@ -1,6 +1,6 @@
 # An image that trains with Weft, as a user without rights:
 #
-#     docker build --build-arg WEFT_COMMIT=$(git rev-parse --short=12 HEAD) -t weft:0.1.0 .
+#     docker build --build-arg WEFT_COMMIT=$(git rev-parse --short=12 HEAD) -t weft:0.2 .
 #
 # --build-arg TORCH=https://download.pytorch.org/whl/cu126 takes a torch for GPUs (several GB) in place of the one for processors.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)  # `weft info` need not wait for PyG
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 __all__ = [
     "Convolution",
     "Graph",

@@ -4,7 +4,8 @@ launchers.
 Each kind has a `Door`. What comes with Weft is listed here as "module:attribute" and imported when it is first used. What
 others write is a class of their own, derived from the kind's base class, and is added by `weft.register` or by an entry
 point of the group `weft.plugins`, which names the class, or a module that registers its classes. Entry points are loaded
-once, when a name is not known or all names are listed. `docs/extending.md` has an example of each kind.
+once, when a name is not known or all names are listed. `docs/extending.md` has an example of each kind, and
+`docs/clusters.md` of launchers.
 """
 
 import inspect

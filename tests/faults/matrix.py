@@ -69,7 +69,6 @@ CELLS = {
 QUICK = (
     "kill -9 worker 0 / mid-epoch / batches",
     "kill -9 worker 3 / mid-epoch / graph",
-    "kill -9 launcher / first batch / batches",
     "SIGTERM all / mid-epoch / batches",
     "clock an hour ahead / mid-epoch / batches",
     "disk full / checkpoint / batches",

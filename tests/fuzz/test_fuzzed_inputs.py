@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from quick import some
 from safetensors.torch import save as save_tensors
 
 from weft import cli
@@ -289,7 +290,7 @@ def test_checkpoints_that_lie_with_sums_that_fit(tmp_path, header, size, length,
 
 
 @pytest.mark.parametrize("name", ["progress", "settings", "batch_size", "graph"])
-@pytest.mark.parametrize("value", [None, [], {}, 3, "x", {"epoch": "x"}])
+@pytest.mark.parametrize("value", some([None, [], {}, 3, "x", {"epoch": "x"}], None, {"epoch": "x"}))
 def test_a_checkpoint_whose_state_can_not_be_is_refused(tmp_path, name, value):
     """Of a step: with a sum that fits, but a state that no run writes."""
     import weft

@@ -36,9 +36,9 @@ def test_processes(graphs, processes, epochs):
     check_processes(graphs, processes, epochs, ("split",))
 
 
-@pytest.mark.parametrize("epochs", [4 * SWITCH * len(PLANS), MANY])
+@pytest.mark.parametrize("epochs", [pytest.param(4 * SWITCH * len(PLANS), marks=pytest.mark.slow), MANY])
 def test_processes_by_plans_in_turn(graphs, processes, epochs):
-    """In the fast suite each plan has its turn four times: once in each of the quarters that are compared."""
+    """At the least each plan has its turn four times: once in each of the quarters that are compared."""
     check_processes(graphs, processes, epochs, PLANS)
 
 

@@ -192,8 +192,9 @@ def check_samplers(ranks, graphs, alone, workers, names, method=None):
 
 
 def test_samplers(ranks, graphs, alone):
+    """Each model by some plans, all by the next: test_samplers_in_the_whole_matrix has every one."""
     names = [(*kind, name) for kind, plans in BY_SAMPLER.items() for name in plans]
-    check_samplers(ranks, graphs, alone, 3, names)
+    check_samplers(ranks, graphs, alone, 3, names[::2])
 
 
 @pytest.mark.slow
@@ -295,10 +296,13 @@ def check_turns(ranks, graphs, whole, workers, method, names):
 
 @pytest.mark.parametrize(
     ("workers", "method", "names"),
-    [(2, "metis", OF_TURNS[1::2]), (3, "uneven", OF_TURNS), (4, "kaminpar", OF_TURNS[::2])],
+    [(2, "metis", OF_TURNS[1::2]), (3, "uneven", OF_TURNS)],
 )
 def test_batches_in_turns(ranks, graphs, whole, workers, method, names):
-    """Migrating, pre-gathering, merging, evened homes, micro-batches; with skewed homes too (one owner has almost all)."""
+    """Migrating, pre-gathering, merging, evened homes, micro-batches; with skewed homes too (one owner has almost all).
+
+    On four workers: test_all_batches_in_turns.
+    """
     check_turns(ranks, graphs, whole, workers, method, names)
 
 

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from full_steps import EPOCHS, full_model, train_full
+from quick import some
 from safetensors.torch import load_file
 from steps import run
 from test_exact import compare, kind_of
@@ -192,7 +193,7 @@ def test_every_plan_is_pyg(ranks, graphs, pyg, with_dropout, workers):
     check(ranks, graphs, pyg, with_dropout, workers, names, names)
 
 
-@pytest.mark.parametrize("workers", [2, 3, 4, "uneven"])
+@pytest.mark.parametrize("workers", some([2, 3, 4, "uneven"], 2, "uneven"))
 def test_plans_are_pyg(ranks, graphs, pyg, with_dropout, workers):
     """Some models and plans with each number of workers; the slow suite has all of them."""
     turn = (2, 3, 4, "uneven").index(workers)

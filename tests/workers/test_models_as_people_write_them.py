@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from quick import some
 from torch import nn
 from torch_geometric.nn import (
     MLP,
@@ -112,7 +113,7 @@ class OwnRows(MessagePassing):
         return F.dropout(out, 0.2, self.training)
 
 
-@pytest.mark.parametrize("options", [{}, {"micro_batches": 2}, {"replace": True}])
+@pytest.mark.parametrize("options", some([{}, {"micro_batches": 2}, {"replace": True}], {"micro_batches": 2}))
 def test_dropout_of_rows_in_a_black_box_is_by_vertex_though_there_be_as_many_edges(ranks, graphs, monkeypatch, options):
     as_many, real = [], blackbox._with_another
     monkeypatch.setattr(blackbox, "_with_another", lambda rows: as_many.append(len(rows)) or real(rows))
@@ -730,7 +731,7 @@ def of_links(how):
 
 
 @pytest.mark.parametrize("full", [False, True], ids=["batches", "the full graph"])
-@pytest.mark.parametrize("how", ["by pair", "by pair, flat", "by head"])
+@pytest.mark.parametrize("how", some(["by pair", "by pair, flat", "by head"], "by pair, flat", "by head"))
 def test_dropout_of_a_decoder_is_by_pair(ranks, graphs, monkeypatch, how, full):
     monkeypatch.setattr(links, "_SCORES", 24)  # so that scores are computed in pieces
     options = (

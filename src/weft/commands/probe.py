@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         choices=("auto", "cpu", "cuda"),
         default="auto",
-        help="what workers will compute on: CUDA's devices are timed too; auto: those that are there (default)",
+        help="what workers will compute on: CUDA's devices are timed too; auto (default): where each worker has its own",
     )
     add_meeting(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")

@@ -256,7 +256,10 @@ def _of_data_set(path: Path, data: object, slices: object, kind: object = None) 
             f"path), or all as one, b = Batch.from_data_list(list(dataset)) and torch.save(Data(x=b.x, "
             f"edge_index=b.edge_index, y=b.y), path)"
         )
-    return kind.from_dict(data) if kind in (Data, HeteroData) and isinstance(data, dict) else data
+    if isinstance(data, dict):
+        of_types = kind is HeteroData
+        return HeteroData.from_dict(data) if of_types else Data.from_dict(data)
+    return data
 
 
 def _most_graphs(slices: object) -> int:

@@ -50,7 +50,7 @@ class Table:
         suffixes = [suffix for suffix in self._name.suffixes if suffix not in _COMPRESSED]
         self._kind = suffixes[-1].lstrip(".").lower() if suffixes else ""
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
-            raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz too)")
+            raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz, .bz2, .zst too)")
 
     @property
     def is_csv(self) -> bool:

@@ -12,3 +12,5 @@ if TYPE_CHECKING:
     from weft.lab.sandbox import Sandbox, bits_a_second
 else:
     __getattr__ = lazy_face(__name__)
+
+__all__ = ["LocalityStudy", "Sandbox", "locality"]

@@ -25,4 +25,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = ["Convolution", "Decoupled", "LinkPredictor", "MessageConvolution", "Split", "check_split"]
+__all__ = ["BlockModel", "Convolution", "Decoupled", "LinkPredictor", "MessageConvolution", "Split", "check_split"]

@@ -1,5 +1,6 @@
 """Which random numbers torch draws, and in which shapes."""
 
+from functools import cache
 from itertools import zip_longest
 from typing import Any
 
@@ -42,9 +43,15 @@ def drawn_otherwise(whole: DrawnShapes, part: DrawnShapes) -> str | None:
     return next(((one or other)[0] for one, other in pairs if one != other), None)
 
 
+@cache
+def _may_draw(func: Any) -> bool:
+    """Does a function of torch ever draw random numbers? (Kept, for torch makes its tags anew each time.)"""
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
 def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Does a function of torch draw random numbers here?"""
-    if torch.Tag.nondeterministic_seeded not in func.tags:
+    if not _may_draw(func):
         return False
     said = func._schema.arguments
     given = {one.name: one.default_value for one in said if one.has_default_value()}

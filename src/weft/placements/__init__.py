@@ -34,6 +34,8 @@ __all__ = [
     "SplitLayer",
     "Team",
     "View",
+    "WholeLayer",
     "build_split",
     "split_moves",
+    "whole_moves",
 ]

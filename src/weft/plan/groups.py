@@ -89,7 +89,11 @@ class SamplingSettings(Group):
     """How batches are drawn, if any are."""
 
     fanouts: tuple[int, ...] | None = setting(
-        None, "neighbours drawn, from the seeds outwards: 10,10,5 or full", low=-1, usual=True, binds="batches"
+        None,
+        "neighbours drawn, from the seeds outwards: 10,10,5 or full; none: 10 a layer",
+        low=-1,
+        usual=True,
+        binds="batches",
     )
     sampler: str = setting(
         "neighbor",
@@ -229,7 +233,7 @@ class ParallelSettings(Group):
     )
     device: str = setting(
         "auto",
-        "what each worker computes on; auto: CUDA's devices, where there are any",
+        "what each worker computes on; auto: CUDA's devices, where each worker has one for itself",
         choices=("auto", "cpu", "cuda"),
         usual=True,
     )
@@ -239,7 +243,9 @@ class ParallelSettings(Group):
         choices=("auto", "cpu", "device"),
         binds="batches each-draws unweighted",
     )
-    threads: int = setting(0, "threads; 0: one a core", low=0, usual=True)
+    threads: int = setting(
+        0, "threads of each worker; 0: the host's cores, divided among its workers", low=0, usual=True
+    )
     loaders: int = setting(
         0,
         "threads that prepare batches, each a batch of its own; 0: one, two with other workers, or for a device alone as "
@@ -332,7 +338,13 @@ class CheckpointSettings(Group):
     resumed: ClassVar[str] = "free"
 
     folder: Path | None = setting(None, "folder of checkpoints; none: no checkpoints", key="checkpoint", usual=True)
-    every: int = setting(0, "batches between checkpoints; 0: one an epoch", key="checkpoint_every", low=0, binds="kept")
+    every: int = setting(
+        0,
+        "batches between checkpoints, besides one after each epoch; 0: only those",
+        key="checkpoint_every",
+        low=0,
+        binds="kept",
+    )
     keep: int = setting(3, "newest checkpoints to keep", low=1, binds="kept")
     resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True, binds="kept")
 

@@ -20,4 +20,4 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = ["probe_cluster", "read_cluster", "write_cluster"]
+__all__ = ["probe_briefly", "probe_cluster", "probe_cluster_again", "read_cluster", "write_cluster"]

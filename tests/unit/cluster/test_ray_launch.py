@@ -194,6 +194,7 @@ def test_signals_reach_workers_of_a_host_that_has_them_blocked(graph, tmp_path):
     assert b"stopped after epoch" in said
 
 
+@pytest.mark.slow
 def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monkeypatch, tmp_path):
     fake = installed(monkeypatch, TWO)
     wait = fake.wait

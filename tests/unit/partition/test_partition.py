@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from quick import some
 from slow_partition import INSTALLED, NASTY
 
 from weft import cli
@@ -36,9 +37,7 @@ def test_parts_are_complete_and_balanced(graph, method, parts):
 
 
 @pytest.mark.parametrize("method", INSTALLED)
-@pytest.mark.parametrize(
-    "shares", [None, (2, 2, 1, 1), *(pytest.param(one, marks=pytest.mark.slow) for one in ((1, 5), (3, *[1] * 9)))]
-)
+@pytest.mark.parametrize("shares", some([None, (2, 2, 1, 1), (1, 5), (3, *[1] * 9)], (2, 2, 1, 1)))
 def test_allocations_are_repeatable(graph, method, shares):
     parts = len(shares or range(3))
     one, other = (allocate(graph, parts, method, shares=shares, seed=7) for _ in range(2))
@@ -121,7 +120,7 @@ def test_parts_get_their_shares(graph, method, shares):
 @pytest.mark.parametrize("method", INSTALLED)
 @pytest.mark.parametrize("name", NASTY)
 @pytest.mark.parametrize("shares", [None, (1, 2, 3)])
-@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("drawn", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_nasty_graphs_are_allocated(method, name, shares, drawn):
     graph = NASTY[name]()
     draws = np.random.default_rng(0).random(graph.num_vertices) if drawn else None

@@ -4,6 +4,7 @@ import numpy as np
 import pretended
 import pytest
 import torch
+from quick import some
 
 import weft
 from weft import triton_kernels
@@ -119,7 +120,7 @@ DRAWN = {  # where draws are asked for hop by hop, from the seeds on, of parts o
 }
 
 
-@pytest.mark.parametrize("case", DRAWN)
+@pytest.mark.parametrize("case", some(DRAWN, "one worker", "lists in parts", "leap"))
 def test_a_run_whose_neighbours_are_drawn_on_the_device(graphs, ranks, device, monkeypatch, case):
     """The same model as by draws of the CPU: whoever asks can't tell."""
     pytest.importorskip("triton", reason="Triton is not installed: pip install triton")

@@ -8,6 +8,7 @@ import tracemalloc
 
 import pytest
 import torch
+from quick import some
 from torch import nn
 from torch_geometric.nn.models import GraphSAGE
 
@@ -241,7 +242,7 @@ LONGER = [
 
 
 class TestLonger:
-    @pytest.mark.parametrize("given", LONGER, ids=str)
+    @pytest.mark.parametrize("given", some(LONGER, *LONGER[2:6]), ids=str)
     def test_ten_epochs_are_four_and_then_six(self, graph, tmp_path, given):
         given = given | {"checkpoint": tmp_path / "cut"}
         whole, _ = run(graph, epochs=10, **given | {"checkpoint": tmp_path / "whole"})
