@@ -6,18 +6,17 @@ import os
 import platform
 import signal
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from importlib.util import find_spec
 from io import BufferedWriter, FileIO, TextIOWrapper
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from weft import __version__
 from weft.errors import WeftError
+from weft.stopping import Stopped, stopping
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -58,7 +57,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _open_closed_streams()
     if os.environ.get("COLUMNS") == "0":  # of a terminal of unknown width; rich would print nothing
         del os.environ["COLUMNS"]
-    with _dropping_what_nobody_reads(), _stopping_in_words():
+    with _dropping_what_nobody_reads(), stopping():
         return _ran(list(sys.argv[1:] if argv is None else argv))
 
 
@@ -81,41 +80,12 @@ def _ran(argv: list[str]) -> int:
         return 2
     except OSError as error:
         return _could_not_write(error)
-    except _Stopped as stop:
+    except Stopped as stop:
         print(f"weft: stopped by {stop.signal.name}", file=sys.stderr)
         return 128 + stop.signal
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-class _Stopped(KeyboardInterrupt):
-    """A command was sent a signal, and leaves things as it does after Ctrl-C."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__()
-        self.signal = signal.Signals(signum)
-
-
-def _stop(signum: int, frame: FrameType | None) -> None:
-    raise _Stopped(signum)
-
-
-@contextmanager
-def _stopping_in_words() -> Iterator[None]:
-    """Within it signals that would kill a command end it in a sentence; where it catches them itself, that goes first.
-
-    Not those of a worker among others: it may be waiting for one in compiled code, where no handler of Python's is called.
-    """
-    alone = threading.current_thread() is threading.main_thread() and "RANK" not in os.environ
-    deadly = [one for one in (signal.SIGTERM, signal.SIGUSR1) if alone and signal.getsignal(one) == signal.SIG_DFL]
-    for signum in deadly:
-        signal.signal(signum, _stop)
-    try:
-        yield
-    finally:
-        for signum in deadly:
-            signal.signal(signum, signal.SIG_DFL)
 
 
 class _Unread(FileIO):

@@ -46,6 +46,7 @@ LEAVES = {
     "plugins",
     "lazy",
     "scratch",
+    "stopping",
     "devices",
     "_kernels",
     "operations",

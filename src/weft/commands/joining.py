@@ -12,7 +12,9 @@ import weft.exchange
 from weft.commands.flags import add_number
 from weft.errors import ClusterError
 from weft.memory import is_shortage
+from weft.place import place_here
 from weft.plan import ParallelSettings
+from weft.stopping import killable
 
 
 def add_meeting(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +38,8 @@ def joined(
 
     `devices`: may rows be on CUDA's devices?
     """
+    if place_here() is not None:
+        killable()
     world = weft.exchange.World.join(timeout, transport, ports, devices, tls)
     try:
         with world.during("the start"):

@@ -15,6 +15,7 @@ import pytest
 from weft import cli, cluster, training
 from weft.commands import info
 from weft.commands.flags import add_settings, settings_given
+from weft.commands.joining import joined
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.plan import DEFAULTS, PLACES
@@ -158,6 +159,25 @@ def test_a_command_that_is_stopped_by_a_signal_says_so(monkeypatch, capsys, sign
     assert cli.main(["info", "g"]) == 128 + signum
     assert capsys.readouterr().err == f"weft: stopped by {signum.name}\n"
     assert cleaned and signal.getsignal(signum) is before
+
+
+def test_a_worker_among_others_is_killed_as_it_was(monkeypatch, capsys):
+    """It may wait for them in compiled code, where a handler of Python's would be called too late."""
+    there = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "LOCAL_WORLD_SIZE": "1"}
+    seen = []
+
+    def work(args):
+        seen.append(signal.getsignal(signal.SIGTERM))
+        with joined(5.0):
+            seen.append(signal.getsignal(signal.SIGTERM))
+        return 0
+
+    monkeypatch.setattr(info, "run", work)
+    for place in ({}, there):
+        for name, value in place.items():
+            monkeypatch.setenv(name, value)
+        assert cli.main(["info", "g"]) == 0
+    assert [handler == signal.SIG_DFL for handler in seen] == [False, False, False, True]
 
 
 def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):

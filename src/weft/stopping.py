@@ -1,0 +1,44 @@
+"""Signals that would kill a command end it in a sentence instead, as Ctrl-C does."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_DEADLY = (signal.SIGTERM, signal.SIGUSR1)
+
+
+class Stopped(KeyboardInterrupt):
+    """A command was sent a signal, and leaves things as it does after Ctrl-C."""
+
+    def __init__(self, signum: int) -> None:
+        super().__init__()
+        self.signal = signal.Signals(signum)
+
+
+def _stop(signum: int, frame: FrameType | None) -> None:
+    raise Stopped(signum)
+
+
+@contextmanager
+def stopping() -> Iterator[None]:
+    """Within it signals that would kill this process raise `Stopped`; what catches them itself goes first."""
+    if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
+        yield
+        return
+    for signum in _DEADLY:
+        if signal.getsignal(signum) == signal.SIG_DFL:
+            signal.signal(signum, _stop)
+    try:
+        yield
+    finally:
+        killable()
+
+
+def killable() -> None:
+    """From now on they kill it: a worker may wait for others in compiled code, where no handler of Python's is called."""
+    if threading.current_thread() is threading.main_thread():
+        for signum in _DEADLY:
+            if signal.getsignal(signum) is _stop:
+                signal.signal(signum, signal.SIG_DFL)
