@@ -245,11 +245,11 @@ def _load(path: Path) -> "Data | HeteroData":
     return data
 
 
-def _of_data_set(path: Path, data: object, slices: object, kind: object = None) -> object:
+def _of_data_set(path: Path, data: object, starts: object, made_of: object = None) -> object:
     """The graph of a data set in memory, as PyG saves them: all graphs' arrays in one, and where each graph's begin."""
     from torch_geometric.data import Data, HeteroData
 
-    graphs = _most_graphs(slices)
+    graphs = _most_graphs(starts)
     if graphs > 1:
         raise InputError(
             f"{path} holds a data set of {graphs} graphs, each of which has a vertex 0: save one, torch.save(dataset[0], "
@@ -257,16 +257,16 @@ def _of_data_set(path: Path, data: object, slices: object, kind: object = None) 
             f"edge_index=b.edge_index, y=b.y), path)"
         )
     if isinstance(data, dict):
-        of_types = kind is HeteroData
+        of_types = made_of is HeteroData
         return HeteroData.from_dict(data) if of_types else Data.from_dict(data)
     return data
 
 
-def _most_graphs(slices: object) -> int:
-    """How many graphs a data set has, by the slices of its arrays (by type of vertices or edges, where it has some)."""
-    if isinstance(slices, Mapping):
-        return max(map(_most_graphs, slices.values()), default=0)
-    return len(slices) - 1 if isinstance(slices, Sized) else 0
+def _most_graphs(starts: object) -> int:
+    """How many graphs a data set has, by where those of each begin in its arrays (by type of vertices or edges, where it has some)."""
+    if isinstance(starts, Mapping):
+        return max(map(_most_graphs, starts.values()), default=0)
+    return len(starts) - 1 if isinstance(starts, Sized) else 0
 
 
 def _attribute(store: "BaseStorage | Data", name: str) -> np.ndarray | None:
