@@ -236,7 +236,7 @@ def _load(path: Path) -> "Data | HeteroData":
         raise InputError(
             f"{path} can't be read safely as a PyG Data ({reason_of(error)}): save it again with torch.save(data, path)"
         ) from None
-    if isinstance(data, tuple | list) and len(data) > 1:
+    if isinstance(data, tuple) and len(data) > 1 and isinstance(data[1], Mapping | None):
         data = _of_data_set(path, *data[:3])
     if not isinstance(data, Data | HeteroData):
         raise InputError(
@@ -263,7 +263,7 @@ def _of_data_set(path: Path, data: object, starts: object, made_of: object = Non
 
 
 def _most_graphs(starts: object) -> int:
-    """How many graphs a data set has, by where those of each begin in its arrays (by type of vertices or edges, where it has some)."""
+    """How many graphs a data set has, by where each one's part of each array begins (none is told where it has but one)."""
     if isinstance(starts, Mapping):
         return max(map(_most_graphs, starts.values()), default=0)
     return len(starts) - 1 if isinstance(starts, Sized) else 0

@@ -241,6 +241,9 @@ def test_data_sets_in_memory_are_of_one_graph(tmp_path, capsys, of_types, as_dic
     capsys.readouterr()
     assert main(["import", str(tmp_path / "2.pt"), str(tmp_path / "two")]) == 2
     assert "2.pt holds a data set of 2 graphs, each of which has a vertex 0: save one" in capsys.readouterr().err
+    torch.save([one(0), one(1)], tmp_path / "list.pt")
+    assert main(["import", str(tmp_path / "list.pt"), str(tmp_path / "two")]) == 2
+    assert "list.pt holds a list, not a PyG Data: save one graph" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("layout", [torch.sparse_csr, torch.sparse_coo])
