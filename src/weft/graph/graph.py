@@ -19,7 +19,7 @@ from weft.graph.identity import identity_of, is_same
 from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
-from weft.graph.source import Source, edges_in_memory, features_in_memory
+from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory
 from weft.graph.values import clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
@@ -276,7 +276,10 @@ class Graph:
         self_loops: str = "keep",
         drop_duplicates: bool = False,
     ) -> Self:
-        """A graph in memory from [2, edges] (sources, destinations) and arrays; the last three as in EdgeOptions."""
+        """A graph in memory from [2, edges] (sources, destinations) and arrays; the last three as in EdgeOptions.
+
+        Features of vertices of several types (`vertex_type`) are one array, or `HeteroFeatures` of several widths.
+        """
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
@@ -287,7 +290,7 @@ class Graph:
             vertex_type = features.types if vertex_type is None else vertex_type
             tables = features_in_memory(*features.tables)
         else:
-            tables = features_in_memory(None if features is None else np.asarray(features))
+            tables = features_by_type(None if features is None else np.asarray(features), vertex_type)
         source = Source(
             vertices,
             edges_in_memory(edge_index, edge_weight, edge_type),

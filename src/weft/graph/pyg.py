@@ -10,7 +10,14 @@ import numpy as np
 
 from weft.errors import InputError, reason_of
 from weft.graph.csr import running_sum
-from weft.graph.source import Source, check_left_out, edges_in_memory, features_in_memory, labels_of_one_type
+from weft.graph.source import (
+    Source,
+    check_left_out,
+    edges_in_memory,
+    features_by_type,
+    features_in_memory,
+    labels_of_one_type,
+)
 from weft.graph.storage import named_errors
 from weft.scratch import remove_cache_of_torch
 
@@ -42,13 +49,20 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
             f"Data has {len(labels)} labels, but its edges reach {data.num_nodes} vertices only, and it has no x: set "
             f"data.num_nodes"
         )
+    types = _attribute(data, "node_type")  # as `HeteroData.to_homogeneous` gives them, with names beside
+    if types is not None and not types.any():
+        types = None
+    names = [getattr(data, f"_{what}_type_names", None) for what in ("node", "edge")]
     return Source(
         int(data.num_nodes),
         edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
-        features_in_memory(_attribute(data, "x")),
+        features_by_type(_attribute(data, "x"), types),
         labels,
         _split(data),
         num_edges=edge_index.shape[1],
+        vertex_type=types,
+        vertex_type_names=tuple(names[0]) if names[0] and types is not None else None,
+        edge_type_names=tuple("-".join(kind) for kind in names[1]) if names[1] and "edge_type" in data else None,
     )
 
 
@@ -116,7 +130,7 @@ def _unused(data: "Data | HeteroData") -> Iterator[str]:
     """The arrays that are not imported."""
     several_stores = hasattr(data, "node_types")
     for store in data.stores:
-        used = {"x", "y", "edge_index", "edge_type"}
+        used = {"x", "y", "edge_index", "edge_type", "node_type"}
         if several_stores:
             used = {"edge_index"} if "edge_index" in store else {"x", "y"} if store._key is not None else set()
         used.add("edge_attr" if _attributes_are_weights(store) else "edge_weight")

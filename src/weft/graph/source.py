@@ -49,6 +49,16 @@ def edges_in_memory(
     return lambda: iter([chunk])
 
 
+def features_by_type(features: np.ndarray | None, types: np.ndarray | None) -> tuple[FeatureTable, ...]:
+    """The table of all vertices; where they are of several types, those of each."""
+    if features is None or types is None or features.ndim != 2:
+        return features_in_memory(features)
+    types = checked_types("vertex", np.asarray(types))
+    if len(types) != len(features):
+        raise InputError(f"there are {len(types)} vertex types for {len(features)} rows of features: give one for each")
+    return features_in_memory(*(features[types == kind] for kind in range(int(types.max(initial=0)) + 1)))
+
+
 def features_in_memory(*tables: np.ndarray | None) -> tuple[FeatureTable, ...]:
     """Tables of features; None is left out."""
     for table in tables:

@@ -77,6 +77,31 @@ def test_hetero_data(tmp_path):
     check_hetero(Graph.open(tmp_path / "again"), data)
 
 
+def test_types_that_share_one_table():
+    """As `to_homogeneous` gives them, or arrays: the same graph as by types."""
+    data = hetero()
+    for name, count in COUNTS.items():
+        data[name].x = torch.randn(count, 4)
+    del data["paper"].y, data["paper"].train_mask, data["paper"].val_mask, data["paper"].test_mask
+    wanted, whole = Graph.from_pyg(data), data.to_homogeneous()
+    ends, kinds = whole.edge_index.numpy(), whole.edge_type.numpy()
+    arrays = {"features": whole.x.numpy(), "vertex_type": whole.node_type.numpy(), "edge_type": kinds}
+    for graph in (Graph.from_pyg(whole), Graph.from_arrays(ends, **arrays)):
+        assert graph.feature_widths == wanted.feature_widths == (4, 4, 4)
+        assert np.array_equal(graph.features[np.arange(22)], wanted.features[np.arange(22)])
+        assert np.array_equal(graph.vertex_type, wanted.vertex_type) and edges_of(graph) == edges_of(wanted)
+    named = Graph.from_pyg(whole)
+    assert (named.vertex_type_names, named.edge_type_names) == (wanted.vertex_type_names, wanted.edge_type_names)
+    with pytest.raises(InputError, match="there are 21 vertex types for 22 rows of features: give one for each"):
+        Graph.from_arrays(ends, **arrays | {"vertex_type": arrays["vertex_type"][:-1]})
+
+
+def test_types_in_any_order_keep_their_rows():
+    types, rows = np.array([2, 0, 1, 0, 2]), np.arange(10, dtype=np.float32).reshape(5, 2)
+    graph = Graph.from_arrays(np.array([[0, 1], [1, 2]]), features=rows, vertex_type=types)
+    assert np.array_equal(graph.features[np.arange(5)], rows) and graph.vertex_type.tolist() == types.tolist()
+
+
 def test_a_single_type_has_one_table():
     data = HeteroData()
     data["page"].x = torch.randn(5, 3)
