@@ -267,7 +267,7 @@ class _Bound:
             raise ModelError(
                 f"{self._conv} was called with {type(x).__name__} in place of the vertices' rows: pass it the rows that "
                 f"came into the model's forward, or what row-wise operations and convolutions made of them (what transposes "
-                f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out; a map for each type of "
+                f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out; a map by type of "
                 f"vertices is sum((node_type == kind)[:, None] * linear(x) for kind, linear in enumerate(linears)))"
             )
         given = {name: value for name, value in given.items() if value is not None}
