@@ -272,6 +272,27 @@ def test_modules_beside_the_model_are_trained_along(ranks, parts, plan):
     agree(ranks, parts, plan, loop)
 
 
+def test_a_module_beside_the_model_may_have_no_rows_of_a_batch(ranks, parts):
+    """Where a worker owns none of the seeds, or one."""
+
+    def loop(world, folder):
+        with seeded(20):
+            head = nn.Linear(4, 4).double()
+        loader, model, run = made(world, folder, "leap", beside=[head], seeds=[0])
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], 0.5)
+        for batch in loader:
+            F.cross_entropy(head(run(batch)), batch.y, reduction="sum").backward()
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model, head), batch.size
+
+    ((alone, seeds),) = ranks(1, loop, parts)
+    assert seeds == 1
+    for found, _ in ranks(3, loop, parts):
+        assert (found - alone).abs().max() < 1e-10
+
+
 def test_models_of_other_shapes_are_refused(ranks, parts):
     def loop(world, folder):
         head = nn.Linear(4, 4 + world.rank // 2)

@@ -73,6 +73,8 @@ class Beside:
     def _check_rows(self, module: nn.Module, given: tuple) -> None:
         """Refuse a module that gives rows otherwise if others are beside them; one that gives no rows is not tried."""
         half = self._count // 2
+        if not half:  # no two rows are here
+            return
         some = [x[:half] if isinstance(x, Tensor) and x.shape[:1] == (self._count,) else x for x in given]
         with torch.no_grad(), in_mode(module, False):
             try:
