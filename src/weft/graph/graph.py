@@ -20,7 +20,7 @@ from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory
-from weft.graph.values import clean_labels, clean_split, clean_types
+from weft.graph.values import clean_labels, clean_split, clean_types, whole_numbers
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
 
@@ -155,6 +155,18 @@ class Graph:
         if self.original_ids is not None:
             chosen = chosen[np.argsort(self.original_ids[chosen], kind="stable")]
         return chosen
+
+    def renumbered(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """What vertices are numbered here that had these ids at import: partitioning numbers them anew."""
+        ids = whole_numbers("ids", np.asarray(ids))
+        known = np.arange(self.num_vertices) if self.original_ids is None else self.original_ids
+        order = np.argsort(known, kind="stable")
+        at = np.searchsorted(known, ids, sorter=order)
+        found = order[np.minimum(at, len(order) - 1)] if len(order) else at
+        missing = ids[known[found] != ids] if len(order) else ids
+        if len(missing):
+            raise InputError(f"no vertex had the id {missing[0]} at import (and {len(missing) - 1} more)")
+        return found
 
     @classmethod
     def open(cls, path: str | Path) -> Self:

@@ -1,12 +1,14 @@
 """Graphs in memory and on disk, and the generators."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
-from weft.errors import ConfigError
+from weft.errors import ConfigError, InputError
 from weft.graph import Graph, communities, graph_statistics, rmat, text_column
 
 
@@ -29,6 +31,17 @@ def test_saving_and_opening(tmp_path):
     assert again.multi_label
     assert again.num_classes == 5
     assert isinstance(again.indices, np.memmap)
+
+
+def test_vertices_are_found_by_the_ids_that_they_had_at_import():
+    edges = np.array([[0, 1], [1, 2]])
+    plain = Graph.from_arrays(edges, num_vertices=4)
+    assert plain.renumbered([3, 0]).tolist() == [3, 0]
+    moved = replace(plain, original_ids=np.array([2, 0, 9, 1]))
+    assert moved.renumbered([9, 0, 0, 2]).tolist() == [2, 1, 1, 0] and not len(moved.renumbered([]))
+    for graph, wrong in ((plain, 4), (plain, -1), (moved, 3), (moved, 10)):
+        with pytest.raises(InputError, match=rf"no vertex had the id {wrong} at import \(and 0 more\)"):
+            graph.renumbered([0, wrong])
 
 
 def test_seeds_come_in_the_order_of_original_ids():
