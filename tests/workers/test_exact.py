@@ -192,7 +192,7 @@ def check_samplers(ranks, graphs, alone, workers, names, method=None):
 
 
 def test_samplers(ranks, graphs, alone):
-    """Each model by some plans, all by the next: test_samplers_in_the_whole_matrix has every one."""
+    """Every other one of those plans; all: test_samplers_in_the_whole_matrix."""
     names = [(*kind, name) for kind, plans in BY_SAMPLER.items() for name in plans]
     check_samplers(ranks, graphs, alone, 3, names[::2])
 

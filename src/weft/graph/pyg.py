@@ -52,7 +52,7 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     types = _attribute(data, "node_type")  # as `HeteroData.to_homogeneous` gives them, with names beside
     if types is not None and not types.any():
         types = None
-    names = [getattr(data, f"_{what}_type_names", None) for what in ("node", "edge")]
+    names, kinds = (getattr(data, name, None) for name in ("_node_type_names", "_edge_type_names"))
     return Source(
         int(data.num_nodes),
         edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
@@ -61,8 +61,8 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
         _split(data),
         num_edges=edge_index.shape[1],
         vertex_type=types,
-        vertex_type_names=tuple(names[0]) if names[0] and types is not None else None,
-        edge_type_names=tuple("-".join(kind) for kind in names[1]) if names[1] and "edge_type" in data else None,
+        vertex_type_names=tuple(names) if names and types is not None else None,
+        edge_type_names=tuple("-".join(kind) for kind in kinds) if kinds and "edge_type" in data else None,
     )
 
 
@@ -325,7 +325,7 @@ def _split(store: "BaseStorage") -> np.ndarray | None:
                 raise InputError(
                     f"the masks hold {mask.shape[1]} splits: choose one, data.train_mask = data.train_mask[:, 0]"
                 )
-            if not np.isin(mask, (0, 1)).all():
+            if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
                 raise InputError(
                     f"{names[value]} holds other values than true and false: of ids, "
                     f"torch_geometric.utils.index_to_mask(ids, data.num_nodes) makes a mask"
