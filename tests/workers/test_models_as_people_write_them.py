@@ -535,6 +535,48 @@ def test_what_a_model_does_later_is_looked_at_again(ranks, graphs, how):
         assert {"mixes": "mixes the rows", "draws": "draws random numbers"}[how] in said
 
 
+class Begins(Two):
+    """Draws random numbers from some batch on, which no attribute of it tells beforehand."""
+
+    def __init__(self, shape):
+        super().__init__(SAGEConv)
+        self.shape = shape
+        self.register_buffer("batches", torch.zeros(()))
+
+    def between(self, x):
+        if not self.training:
+            return x
+        self.batches += 1
+        return x * torch.rand(self.shape(x)) if self.batches > 2 else x
+
+
+@pytest.mark.parametrize("of", ["rows", "columns"])
+def test_random_numbers_that_set_in_within_an_epoch_are_seen_in_the_next_batch(ranks, graphs, of):
+    """Those of rows are refused then; those for all rows alike are everyone's."""
+
+    def work(world):
+        with seeded(0):
+            model = Begins(lambda x: x.shape if of == "rows" else x.shape[1:])
+        loader = weft.Loader(open_graph(graphs / "2"), world=world, fanouts=(3, 2), batch_size=4, plan="gdp")
+        run, met = weft.parallel(model, loader), 0
+        try:
+            for batch in loader:
+                run(batch)
+                met += 1
+        except ModelError as error:
+            return met, str(error)
+        finally:
+            loader.abandon()
+        return met, len(loader)
+
+    for met, said in ranks(2, work):
+        if of == "rows":
+            assert met in (2, 3)  # workers of one process share its generators, and may see each other's numbers
+            assert "draws random numbers" in said
+        else:
+            assert met == said > 4
+
+
 class CountsBefore(Two):
     def forward(self, x, edge_index):
         count = x.size(0)

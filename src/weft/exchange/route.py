@@ -17,7 +17,6 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 from weft import _kernels
 from weft.devices import Movable
 from weft.exchange.communicator import Communicator
-from weft.operations import OwnFunction
 
 
 @dataclass(frozen=True)
@@ -184,7 +183,7 @@ class _Context(FunctionCtx):
     back: Callable[[Tensor], Tensor]
 
 
-class _Mirrored(OwnFunction):
+class _Mirrored(torch.autograd.Function):
     """Forward: there. Backward: back."""
 
     @staticmethod

@@ -18,7 +18,6 @@ from torch_geometric.nn import MessagePassing
 
 from weft.exchange import Communicator, SliceLayout, to_owners
 from weft.nn.convolution import Call, Convolution, Sliced, dense, edge_mask
-from weft.operations import OwnFunction
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer, in_ranges
 from weft.sampling import Block, BlockRange
 
@@ -165,7 +164,7 @@ class LinearAttention(Attention):
         return layer.added_up(here.flatten(1), there.flatten(1)).view_as(here)
 
 
-class Summed(OwnFunction):
+class Summed(torch.autograd.Function):
     """Forward: the sum over all workers, for each of them. Backward: the same, of the gradients."""
 
     @staticmethod

@@ -15,7 +15,7 @@ from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass
-from weft.operations import Lists, OwnFunction, Scores, Turned, ends, operations_on
+from weft.operations import Lists, Scores, Turned, ends, operations_on
 from weft.placements import EdgeLists, New, SliceSpan
 from weft.sampling import Topology
 from weft.threads import cached_property
@@ -180,7 +180,7 @@ def shares(
     return of_all, of_own if loops else None
 
 
-class _Shares(OwnFunction):
+class _Shares(torch.autograd.Function):
     """Forward: the shares. Backward: through the soft-max again; sources' gradients are summed by turned lists."""
 
     @staticmethod

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from weft.operations import JoinedTerms, Lists, OwnFunction, Terms, Turned, operations_on
+from weft.operations import JoinedTerms, Lists, Terms, Turned, operations_on
 from weft.sampling import Block
 
 
@@ -72,7 +72,7 @@ def _both(block: Block) -> tuple[Lists, Turned]:
     return _lists(block), block.transposed()
 
 
-class _Attention(OwnFunction):
+class _Attention(torch.autograd.Function):
     """Forward: weighted sum by soft-max, and the log of its sum of exponentials. Backward: by destination, by source."""
 
     @staticmethod
@@ -103,7 +103,7 @@ class _Attention(OwnFunction):
         return None, gx, g_src, g_dst, None, None, None
 
 
-class _Gat(OwnFunction):
+class _Gat(torch.autograd.Function):
     """Forward: each row's part of the logits, then as _Attention. Backward: likewise, and on to the attention vectors."""
 
     @staticmethod
@@ -128,7 +128,7 @@ class _Gat(OwnFunction):
         return None, gx, *(device.head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
 
 
-class _AttentionV2(OwnFunction):
+class _AttentionV2(torch.autograd.Function):
     """As _Attention, with logits of joined rows."""
 
     @staticmethod

@@ -18,7 +18,6 @@ from torch.autograd.function import once_differentiable
 
 from weft.exchange import Background, SliceLayout, send_rows, send_slices
 from weft.nn.loading import Files, Loaded
-from weft.operations import OwnFunction
 from weft.placements import EdgeLists, New, Rounds, SliceLayer
 
 _MIXES = 4  # that are remembered: a model weighs its edges in one way, seldom in two
@@ -152,7 +151,7 @@ def _course(layer: SliceLayer) -> Course:
     return course
 
 
-class _Propagate(OwnFunction):
+class _Propagate(torch.autograd.Function):
     """Forward: the mixings in order. Backward: transposed, the last one first.
 
     Where anything of them is learned, its gradient is made of the slices that went into a mixing, and the gradients of those

@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from weft.exchange import Communicator, Portion, Route, add_rows, gather_rows
 from weft.nn.convolution import REDUCE
 from weft.nn.propagate import sum_on_slices
-from weft.operations import Lists, OwnFunction, Turned, operations_on
+from weft.operations import Lists, Turned, operations_on
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
@@ -175,7 +175,7 @@ def split_max(layer: SplitLayer, sources: Tensor, x: Tensor, here: Block, there:
     return _SplitMax.apply(sources, x, layer, here, there)
 
 
-class _Sum(OwnFunction):
+class _Sum(torch.autograd.Function):
     """Forward: sum (mean) of weighted source rows by destination, and the destinations' own rows.
 
     Backward: the same sum over the transposed block, plus the gradient of the own rows.
@@ -208,7 +208,7 @@ class _Sum(OwnFunction):
         return None, gx, g_weight, None
 
 
-class _Max(OwnFunction):
+class _Max(torch.autograd.Function):
     """Forward: the largest source value of each column. Backward: edges that attain it share the gradient evenly."""
 
     @staticmethod
@@ -225,7 +225,7 @@ class _Max(OwnFunction):
         return None, largest_backward(ctx.block, g / ties, out, x)
 
 
-class _SplitSum(OwnFunction):
+class _SplitSum(torch.autograd.Function):
     """Forward: the sum (mean) over edges here and pushed ones; and the destinations' own rows, where those come first.
 
     What others wait for is made first and travels while the rest is computed. Pulled rows and pushed sums share a message.
@@ -300,7 +300,7 @@ def _crossing(
     return arrive
 
 
-class _SplitMax(OwnFunction):
+class _SplitMax(torch.autograd.Function):
     """Forward: the largest of what is here and what is pushed. Backward: edges that attain it share evenly, wherever."""
 
     @staticmethod

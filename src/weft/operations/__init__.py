@@ -1,6 +1,6 @@
 """What convolutions ask of a device's kernels, edge by edge; and those for the CPU, and for devices without Triton.
 
-Beside them: who looks what random numbers a model draws, and sees none of these functions.
+Beside them: who looks what random numbers a model draws.
 """
 
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
     from weft.operations.choice import Operations, has_kernels, has_triton, operations_on
     from weft.operations.compiled import array
-    from weft.operations.drawn import DrawnShapes, Draws, OwnFunction, drawn_otherwise
+    from weft.operations.drawn import DrawnShapes, Draws, drawn_otherwise
     from weft.operations.plain import ends, head_terms, head_terms_backward
     from weft.operations.products import linear, linear_of_two, linear_pair
 else:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode, _pop_mode_temporarily
+from torch.utils._python_dispatch import TorchDispatchMode
 
 DrawnShapes = list[tuple[str, torch.Size]]  # random numbers by torch: by which function, in which shapes
 
@@ -24,17 +24,6 @@ class Draws(TorchDispatchMode):
             drawn = out if isinstance(out, Tensor) else out[0]
             self.shapes.append((str(func._schema.name.replace("aten::", "torch.")), drawn.shape))
         return out
-
-
-class OwnFunction(torch.autograd.Function):
-    """A function with its own gradient, which draws nothing: looking at each of its operations would take longer than it."""
-
-    @classmethod
-    def apply(cls, *args: Any) -> Any:
-        if not isinstance(_get_current_dispatch_mode(), Draws):
-            return super().apply(*args)
-        with _pop_mode_temporarily():
-            return super().apply(*args)
 
 
 def drawn_otherwise(whole: DrawnShapes, part: DrawnShapes) -> str | None:

@@ -8,7 +8,6 @@ from torch.autograd.function import once_differentiable
 
 from weft import _kernels
 from weft.operations.compiled import array
-from weft.operations.drawn import OwnFunction
 
 _MANY_ROWS = 512  # for fewer, a general library's product is as good
 
@@ -42,7 +41,7 @@ def _for_kernel(x: Tensor, weight: Tensor) -> bool:
     return x.is_cpu and x.dtype == weight.dtype == torch.float32 and wide and len(x) >= _MANY_ROWS
 
 
-class _Linear(OwnFunction):
+class _Linear(torch.autograd.Function):
     """Forward: rows times a small matrix, for one or two of each. Backward: of the rows, times the transpose; of the
     matrix, a sum over rows.
     """
@@ -93,7 +92,7 @@ def _of_matrix(g: Tensor, x: Tensor, weight: Tensor) -> Tensor:
     return g_weight
 
 
-class _LinearPair(OwnFunction):
+class _LinearPair(torch.autograd.Function):
     """Forward: two products with the same rows. Backward: likewise, for the matrices' gradients."""
 
     @staticmethod

@@ -33,6 +33,12 @@ _PER_WORKER = (
 )
 
 
+def _state_of_generators(device: torch.device) -> bytes:
+    """What changes when torch draws random numbers, in host memory or on a device."""
+    state = torch.get_rng_state().numpy().tobytes()
+    return state + torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else state
+
+
 def _rows_and_edges(program: Program) -> set[int]:
     """How many rows and edges there are in some layer of a program, which is in host memory."""
     counts = {*map(len, program.vertices)}
@@ -85,9 +91,9 @@ class Run:
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
         self._reads, self._beside = reads, [Beside(module) for module in beside]
-        # When random numbers were last looked for, a stream of them each epoch; and what the model was then.
+        # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
-        self._state = plain_state(self.model)
+        self._state, self._draws = plain_state(self.model), True
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -98,7 +104,8 @@ class Run:
         if isinstance(plan, str):
             plan = plan_for(self.settings.changed(plan=plan), self.encoder, self.forward.depth)
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
-        team = self.loader.feed.team
+        self.feed = self.loader.feed
+        team = self.feed.team
         self.plan, self.plan_name = team.plan, str(team.plan)
         self.forward.use(team.background, self.meter, self.settings.budget)
 
@@ -115,13 +122,16 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             seed_everything(*part.draws_key, *again)
-        look = self._is_to_look(part)
+        look, state = self._is_to_look(part), _state_of_generators(self.device)
         for beside in self._beside:
             beside.follow(part, key, self.loader.graph, look)
-        with self._arithmetic(), Draws() if look else nullcontext() as drawn:
+        with self._arithmetic(), Draws() if look and self._draws else nullcontext() as drawn:
             out = self.forward(part.x, part.program, key)
         if drawn is not None:
             check_draws(drawn, self.model, lambda: _rows_and_edges(part.program.host))
+            self._draws = bool(drawn.shapes)
+        elif not self._draws and state != _state_of_generators(self.device):  # the next batch is looked at
+            self._draws, self._looked = True, None
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _is_to_look(self, part: Part) -> bool:
@@ -135,7 +145,7 @@ class Run:
         self._looked, state = epoch, plain_state(self.model)
         if state != self._state:
             check_model(self.settings, self.encoder, self.loader.graph.num_features, self.world.size)
-            self._state = state
+            self._state, self._draws = state, True
         return True
 
     def _arithmetic(self) -> AbstractContextManager[object]:
@@ -154,7 +164,7 @@ class Run:
 
     def describe(self) -> str:
         """The run in one line."""
-        team, kind = self.loader.feed.team, self.forward.kind
+        team, kind = self.feed.team, self.forward.kind
         named, from_file = self.settings.model.name, self.settings.model.file is not None
         parts = [
             f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
@@ -169,7 +179,7 @@ class Run:
         if self.settings.sampling.weighted:
             used.add("edge_weight")
         unused = [name for name in EDGE_ARGUMENTS if getattr(graph, name) is not None and name not in used]
-        found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.loader.feed.team.notices()
+        found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.feed.team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
         if self.world.size > 1 and running_averages(self.model):

@@ -142,7 +142,7 @@ class Trainer:
             if self.watch is not None:
                 self.watch.begins()
             change, since = None, time.perf_counter()
-            for batch in self.loader.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
+            for batch in self.run.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
                 yield batch
                 first, before, since = batch.index + 1, since, time.perf_counter()
                 self._seconds.append(since - before)
@@ -261,7 +261,7 @@ class Trainer:
         p, s = self.progress, self.settings
         if self.watch is None or not s.parallel.watch or p.stopped or p.epoch == s.optimisation.epochs:
             return
-        feed = self.loader.feed
+        feed = self.run.feed
         if feed.schedule.settled:
             self._change(self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest))
 
@@ -270,7 +270,7 @@ class Trainer:
         p, name = self.progress, self.objective.metric
         figures = self.measure("test") if self.objective.count("test") else {}
         test, seconds = figures.get(name), self.meter.seconds()
-        rows, homes = self.loader.rows_read(), self.loader.feed.team.evenness().figures()
+        rows, homes = self.loader.rows_read(), self.run.feed.team.evenness().figures()
         self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, seconds, rows, homes, figures))
         return Result(self.model, p.history, p.best, test, p.best_epoch, seconds, figures)
 

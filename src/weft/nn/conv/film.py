@@ -10,7 +10,7 @@ from torch_geometric.nn import FiLMConv
 from weft.exchange import to_columns, to_owners
 from weft.nn import sums
 from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
-from weft.operations import Lists, OwnFunction, operations_on
+from weft.operations import Lists, operations_on
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import Block, BlockRange
 
@@ -80,7 +80,7 @@ def film(block: Block, x: Tensor, gamma: Tensor, beta: Tensor, reduce: str = "me
     return _Film.apply(block, x, gamma, beta, reduce == "mean")
 
 
-class _Film(OwnFunction):
+class _Film(torch.autograd.Function):
     """Forward: sum (mean) of relu(gamma x + beta). Backward: gamma and beta by destination, x by source."""
 
     @staticmethod

@@ -13,7 +13,6 @@ from weft.exchange import SliceLayout, to_columns
 from weft.nn import functional
 from weft.nn.attention import Attention, AttentionConvolution, AttentionRun, Summed, cut_heads, part_of_head
 from weft.nn.convolution import Call, dense
-from weft.operations import OwnFunction
 from weft.placements import Edges, SliceLayer
 from weft.sampling import Block, BlockRange
 
@@ -91,7 +90,7 @@ def _columns(layer: SliceLayer, x: Tensor) -> tuple[SliceLayout, Tensor]:
     return spread, to_columns(rows, spread, layer.comm)
 
 
-class _JoinedLogits(OwnFunction):
+class _JoinedLogits(torch.autograd.Function):
     """Forward: <att, leaky(xl[source] + xr[destination])> of some columns, a number an edge; joined rows don't stay."""
 
     @staticmethod

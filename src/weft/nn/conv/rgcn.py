@@ -30,7 +30,7 @@ from weft.nn.conv.relations import (
     source_pairs,
 )
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.operations import OwnFunction, linear
+from weft.operations import linear
 from weft.placements import RELATION_COUNT, ColumnLayer, Edges, Merge, SliceLayer, SliceSpan, SplitLayer
 from weft.sampling import Block, BlockRange
 
@@ -184,7 +184,7 @@ def _shares(block: Block, pairs: ByDestination) -> Tensor:
     return block.remembered(f"shares of {pairs.bounds}", shares)
 
 
-class _SumsInRanges(OwnFunction):
+class _SumsInRanges(torch.autograd.Function):
     """Forward: weighted sums by destination, range by range. Backward: added up by source, the ranges in the same order."""
 
     @staticmethod
