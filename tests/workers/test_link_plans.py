@@ -10,11 +10,15 @@ from link_steps import EPOCHS, link_model, link_settings, train_links
 from safetensors.torch import load_file
 from steps import run
 from test_exact import HOME, MIGRATE, PLANS, compare, plan
+from torch_geometric.nn.models import GraphSAGE
 
 from weft.graph import SPLITS, Graph, communities, split_links
-from weft.keys import Stream
+from weft.keys import Stream, seeded
+from weft.nn import LinkPredictor, make_decoder
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
 from weft.sampling import uniform_negatives
+from weft.training import Trainer
 from weft.training.objectives.links import LinkObjective
 
 FULL, SAMPLED, BATCH = [-1, -1], [4, 3], 360
@@ -213,6 +217,40 @@ def test_what_is_learned_differs(pyg):
         found = [pyg[key]["parameters"] for key in pyg if key[0] == "sage-mean" and key[1] in kinds]
         for number, one in enumerate(found):
             assert all(np.abs(one - other).max() > 1e-6 for other in found[:number])
+
+
+def test_vertices_without_features_of_their_own_rank_alike_under_every_plan(ranks, tmp_path):
+    """Many have the same row in exact arithmetic, which each batch and each plan computes in another order."""
+    made, found = communities(tmp_path / "made", vertices=800, edges=3000, width=6, classes=4, train=0.3), []
+    dst = np.repeat(np.arange(800), np.diff(made.indptr))
+    alike = Graph.from_arrays(
+        np.stack([made.indices, dst]), features=np.ones((800, 4), dtype=np.float32), num_vertices=800
+    )
+
+    def figures_of(world, plan):
+        graph = Graph.open(tmp_path / f"{world.size}")
+        settings = Settings.of(
+            task="link",
+            plan=plan,
+            fanouts=(4, 4),
+            batch_size=480 // world.size,
+            eval_batch_size=480 // world.size,
+            eval_negatives=20,
+            hits=3,
+            threads=1,
+        )
+        with seeded(0):
+            model = LinkPredictor(GraphSAGE(4, 16, num_layers=2), make_decoder("dot", 16, 0))
+        trainer = Trainer(graph, model, settings, world=world)
+        trainer.train_epoch(0)
+        figures = trainer.measure("validation")
+        trainer.close()
+        return figures
+
+    for workers, plans in ((1, ["gdp"]), (2, ["gdp", "dnp", "split"]), (3, ["snp", "split"])):
+        write_partitioned(alike, allocate(alike, workers, "random", seed=1), workers, tmp_path / f"{workers}")
+        found += [figures for plan in plans for figures in ranks(workers, figures_of, plan)]
+    assert all(figures == pytest.approx(found[0], abs=1e-9) for figures in found)
 
 
 @pytest.mark.slow

@@ -87,6 +87,11 @@ def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: 
     shares = split_shares(wanted)
     if not shares or sum(shares) > 1 + 1e-9:
         raise ConfigError(f"split {wanted!r} is not possible: give train/validation/test in per cent, such as 60/20/20")
+    if "." in wanted and abs(sum(shares) - 0.01) < 1e-9:
+        in_per_cent = "/".join(f"{10_000 * share:g}" for share in shares)
+        raise ConfigError(
+            f"split {wanted!r} would be 1% of the vertices: give train/validation/test in per cent, {in_per_cent}"
+        )
     known = np.arange(vertices) if labels is None else np.flatnonzero(_labelled(source, labels))
     split = np.full(vertices, 3, dtype=np.uint8)
     order = generator(Stream.PERMUTE, seed).permutation(known)

@@ -88,6 +88,7 @@ def test_labels_without_split(raw, tmp_path, capsys):
     (raw / "split.npy").unlink()
     assert "draw one with --split 60/20/20" in refuse(capsys, tmp_path, raw, tmp_path / "out")
     assert "split '60/50/20' is not possible" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--split", "60/50/20")
+    assert "in per cent, 60/20/20" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--split", "0.6/0.2/0.2")
 
 
 def test_empty_graph(raw, tmp_path, capsys):

@@ -172,9 +172,25 @@ def test_figures_by_slow_loops():
         )
         assert got == 1 + above + same / 2
     assert ranks(torch.tensor([[float("nan"), 1.0, 2.0], [1.0, float("nan"), 0.0]])).tolist() == [3, 2]
+    assert ranks(torch.tensor([[1.0, float("inf"), 0.0], [float("inf"), float("inf"), 1.0]])).tolist() == [2, 1.5]
+    assert auc(np.array([1.0, np.inf]), np.array([0.0, np.inf])) == (1 / 2 + 3 / 4) / 2
     links, others = scores[:, 0].numpy(), scores[:, 1].numpy()
     wins = [1.0 if link > other else 0.5 if link == other else 0.0 for link in links for other in others]
     assert auc(links, others) == pytest.approx(np.mean(wins))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("around", [0.0, 5.0])
+def test_ties_that_are_rounded_apart_are_ties(dtype, around):
+    """As scores of vertices with the same inputs are, each of which a plan computes in another order."""
+    rng = np.random.default_rng(1)
+    exact = torch.from_numpy(around + rng.integers(-3, 4, (40, 9)) / 8.0).to(dtype)
+    noise = torch.from_numpy(rng.integers(-6, 7, exact.shape)).to(dtype) * torch.finfo(dtype).eps
+    rounded = exact + noise * (1 + around)
+    assert not torch.equal(exact, rounded)
+    assert ranks(rounded).tolist() == ranks(exact).tolist()
+    (links, others), (links_too, others_too) = ([*scores[:, :2].double().numpy().T] for scores in (exact, rounded))
+    assert auc(links_too, others_too, dtype) == auc(links, others, dtype) == auc(links, others)
 
 
 def test_the_command(folder, tmp_path, capsys):

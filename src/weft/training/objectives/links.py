@@ -159,7 +159,7 @@ class LinkObjective(Objective):
         figures, task = {"MRR": mrr / whole}, self._settings.task
         if task.hits <= task.eval_negatives:  # or every link would be one
             figures[f"Hits@{task.hits}"] = hits / whole
-        return figures | {"AUC": auc(links, others)}
+        return figures | {"AUC": auc(links, others, next(model.parameters()).dtype)}
 
     def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
         """The places of a split's links, as many at a time as all workers score at once."""
@@ -235,11 +235,31 @@ def ranks(scores: Tensor) -> Tensor:
     What is no number is above none.
     """
     own, others = scores[:, :1], scores[:, 1:]
-    return 1 + (~(others < own)).sum(1) - 0.5 * (others == own).sum(1, dtype=torch.float64)
+    size = torch.maximum(own.abs(), scores.abs().mean(1, keepdim=True)).nan_to_num(posinf=0.0)
+    rounding = _rounding(scores.dtype) * size
+    same = (others == own) | ((others - own).abs() <= rounding)
+    return 1 + (~((others < own) & ~same)).sum(1) - 0.5 * same.sum(1, dtype=torch.float64)
 
 
-def auc(links: np.ndarray, others: np.ndarray) -> float:
-    """The chance that a link scores above a pair that is none (the area under the ROC curve); ties count half."""
+def auc(links: np.ndarray, others: np.ndarray, dtype: torch.dtype = torch.float64) -> float:
+    """The chance that a link scores above a pair that is none (the area under the ROC curve); ties count half.
+
+    `dtype`: that the scores were computed in.
+    """
     rising = np.sort(others)
-    below, upto = (np.searchsorted(rising, links, side=side).mean() for side in ("left", "right"))
+    typical = (np.abs(links).mean() + np.abs(others).mean()) / 2
+    rounding = _rounding(dtype) * np.nan_to_num(np.maximum(np.abs(links), typical), posinf=0.0)
+    below, upto = (
+        np.searchsorted(rising, links - rounding).mean(),
+        np.searchsorted(rising, links + rounding, side="right").mean(),
+    )
     return float(below + upto) / (2 * len(others))
+
+
+def _rounding(dtype: torch.dtype) -> float:
+    """By how much scores that are equal may differ, beside their size.
+
+    Vertices whose inputs are alike, such as those without features, have the same rows but for rounding, which is another
+    one in another batch or under another plan.
+    """
+    return 128 * min(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
