@@ -180,7 +180,7 @@ class _Bench:
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
         by_both = self._time(self._rows(self._held, self._destinations))
-        figures, meanwhile = [], np.zeros(2)
+        figures, ran, meanwhile = [], None, np.zeros(2)
         for others in (None, self._others):
             here = random_block(self._held, self._destinations, self._edges - self._away)
             there = random_block(self._held, max(1, self._pairs), self._away)
@@ -188,8 +188,9 @@ class _Bench:
             layer = _split_layer(here, there, at, self._comm, others)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
-            if took:
-                meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
+            ran = (layer, took) if took else ran
+        if ran is not None:
+            meanwhile = self._meanwhile(*ran) / max(1, self._edges - self._away)
         return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
 
     def _by_column(self) -> float:
@@ -219,8 +220,8 @@ class _Bench:
     def _timed(self, layer: Layer, x: Tensor) -> float:
         return timed(lambda: run_layer(self._graph, self._convolution, layer, x, self._depth), self._device)
 
-    def _meanwhile(self, layer: Layer) -> np.ndarray:
-        """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
+    def _meanwhile(self, layer: Layer, run: float) -> np.ndarray:
+        """How much of what a run takes its exchanges go on, forward and backward, while something is computed."""
         (layer, x), comm, took, shares = self._there(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
@@ -229,7 +230,7 @@ class _Bench:
             go_back(out)
             shares += forward, comm.meanwhile - forward
             took += time.thread_time() - begun
-        return shares / took
+        return run * shares / took
 
     def _there(self, layer: Layer, x: Tensor | None = None) -> tuple[Layer, Tensor]:
         """A layer on the device, and rows that go into it: some of these, or of whichever."""
