@@ -143,7 +143,10 @@ class LinkObjective(Objective):
         assert isinstance(model, LinkPredictor)
         held, rows = _joined(outputs, next(model.parameters()))
         holders, place = self._holders(held, comm), places_in(held)
-        counted, scored = torch.zeros(3, dtype=torch.float64), [np.empty((0, 2))]
+        task, scored = self._settings.task, [np.empty((0, 2))]
+        counts = torch.zeros(
+            2 * task.eval_negatives + 3, dtype=torch.int64
+        )  # links by twice their rank: the sum is exact
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
             pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
@@ -151,14 +154,14 @@ class LinkObjective(Objective):
             there = pairs.rows(rows, comm)
             if len(mine):
                 scores = model.score(*pairs.of(there, 0, len(mine)))
-                rank = ranks(scores).cpu()
-                counted += torch.stack([1 / rank, (rank <= self._settings.task.hits).double(), rank.sign()]).sum(1)
+                counts += torch.bincount((2 * ranks(scores)).long().cpu(), minlength=len(counts))
                 scored.append(scores[:, :2].double().cpu().numpy())
-        mrr, hits, whole = comm.sum(counted).tolist()
+        counts, places = comm.sum(counts), torch.arange(len(counts), dtype=torch.float64) / 2
+        whole = int(counts.sum())
         links, others = _of_all(np.concatenate(scored), comm).T
-        figures, task = {"MRR": mrr / whole}, self._settings.task
+        figures = {"MRR": float((counts[2:] / places[2:]).sum()) / whole}
         if task.hits <= task.eval_negatives:  # or every link would be one
-            figures[f"Hits@{task.hits}"] = hits / whole
+            figures[f"Hits@{task.hits}"] = int(counts[places <= task.hits].sum()) / whole
         return figures | {"AUC": auc(links, others, next(model.parameters()).dtype)}
 
     def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
