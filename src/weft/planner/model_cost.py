@@ -20,7 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import cache, partial
+from functools import cache
 from itertools import pairwise, product
 from resource import RUSAGE_SELF, getrusage
 from typing import TypeVar
@@ -78,27 +78,16 @@ def model_cost(
     device: torch.device = _CPU,
 ) -> ModelCost:
     """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together."""
-    rank, size = (comm.rank, comm.size) if comm else (0, 1)
-
-    def bench(depth: int) -> _Bench:
-        return _Bench(graph, layers[depth], depth, shapes[depth], workers, device)
-
-    def time_whole(depth: int) -> list[float]:
-        return bench(depth).whole()
-
-    def time_split(depth: int) -> list[float]:
-        return bench(depth).split() if workers > 1 else [0.0] * 5
-
+    model, (rank, size) = copied(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
+    runs: list[Callable[[], list[float]]] = []
+    for depth, (layer, shape) in enumerate(zip(layers, shapes, strict=True)):
+        stand = _Bench(graph, layer, depth, shape, workers, device)
+        runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
     few_rows, maps = [FEW] * len(rows), [isinstance(layer.convolution, BlackBox) for layer in layers]
     least = int(any(maps))  # edges a destination
-
-    def time_step() -> list[float]:
-        trained = copied(model).train().to(device)
-        return [step_time(graph, trained, each, device, least) for each in (few_rows, rows)]
-
-    runs = [partial(run, depth) for depth in range(len(layers)) for run in (time_whole, time_split)] + [time_step]
+    runs.append(lambda: [step_time(graph, model, each, device, least) for each in (few_rows, rows)])
     mine, refused = torch.zeros(len(runs) + size, 5, dtype=torch.float64), ""
     for number in range(rank, len(runs), size):
         try:
@@ -109,8 +98,7 @@ def model_cost(
         mine[number, : len(took)] = took
     for said in filter(None, comm.told(refused) if comm else [refused]):  # all workers end alike
         raise ModelError(said)
-    mine[len(runs) + rank, 0] = paced = pace()
-    mine[len(runs) + rank, 1] = paced if device.type == "cpu" else pace(device)
+    mine[len(runs) + rank, :2] = torch.tensor([pace(), pace(device)])
     told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
     figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
