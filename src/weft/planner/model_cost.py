@@ -178,7 +178,8 @@ class _Bench:
             figures.append(max(0.0, took - by_both) / self._edges)
             ran = (layer, took) if took else ran
         if ran is not None:
-            meanwhile = self._meanwhile(*ran) / max(1, self._edges - self._away)
+            layer, took = ran
+            meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
         return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
 
     def _by_column(self) -> float:
@@ -208,8 +209,8 @@ class _Bench:
     def _timed(self, layer: Layer, x: Tensor) -> float:
         return timed(lambda: run_layer(self._graph, self._convolution, layer, x, self._depth), self._device)
 
-    def _meanwhile(self, layer: Layer, run: float) -> np.ndarray:
-        """How much of what a run takes its exchanges go on, forward and backward, while something is computed."""
+    def _meanwhile(self, layer: Layer) -> np.ndarray:
+        """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
         (layer, x), comm, took, shares = self._there(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
@@ -218,7 +219,7 @@ class _Bench:
             go_back(out)
             shares += forward, comm.meanwhile - forward
             took += time.thread_time() - begun
-        return run * shares / took
+        return shares / took
 
     def _there(self, layer: Layer, x: Tensor | None = None) -> tuple[Layer, Tensor]:
         """A layer on the device, and rows that go into it: some of these, or of whichever."""

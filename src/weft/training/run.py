@@ -122,7 +122,8 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             seed_everything(*part.draws_key, *again)
-        look, state = self._is_to_look(part), _state_of_generators(self.device)
+        look = self._is_to_look(part)
+        state = None if self._draws else _state_of_generators(self.device)
         for beside in self._beside:
             beside.follow(part, key, self.loader.graph, look)
         with self._arithmetic(), Draws() if look and self._draws else nullcontext() as drawn:
@@ -130,14 +131,15 @@ class Run:
         if drawn is not None:
             check_draws(drawn, self.model, lambda: _rows_and_edges(part.program.host))
             self._draws = bool(drawn.shapes)
-        elif not self._draws and state != _state_of_generators(self.device):  # the next batch is looked at
+        elif state is not None and state != _state_of_generators(self.device):  # the next batch is looked at
             self._draws, self._looked = True, None
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _is_to_look(self, part: Part) -> bool:
-        """In an epoch's first batch in training: is what several workers would train otherwise to be refused?
+        """Is what several workers would train otherwise to be refused in this batch?
 
-        What a model does may change from epoch to epoch, as a noise that sets in later.
+        In training an epoch's first one is looked at, for a model may change from epoch to epoch (a noise that sets in
+        later); and the one after torch's generators have moved, if nothing was drawn when it was last looked at.
         """
         epoch = part.draws_key and part.draws_key[:-1]
         if epoch in (None, self._looked) or not self.model.training or self.world.size == 1:

@@ -141,12 +141,11 @@ class LinkObjective(Objective):
         `outputs`: vertices and their rows, as far as this worker has them. All workers call this together.
         """
         assert isinstance(model, LinkPredictor)
-        held, rows = _joined(outputs, next(model.parameters()))
+        task, like = self._settings.task, next(model.parameters())
+        held, rows = _joined(outputs, like)
         holders, place = self._holders(held, comm), places_in(held)
-        task, scored = self._settings.task, [np.empty((0, 2))]
-        counts = torch.zeros(
-            2 * task.eval_negatives + 3, dtype=torch.int64
-        )  # links by twice their rank: the sum is exact
+        # Links by twice their rank, whose sum over workers is exact; and the scores of each and of one negative.
+        counts, scored = torch.zeros(2 * task.eval_negatives + 3, dtype=torch.int64), [np.empty((0, 2))]
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
             pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
@@ -162,7 +161,7 @@ class LinkObjective(Objective):
         figures = {"MRR": float((counts[2:] / places[2:]).sum()) / whole}
         if task.hits <= task.eval_negatives:  # or every link would be one
             figures[f"Hits@{task.hits}"] = int(counts[places <= task.hits].sum()) / whole
-        return figures | {"AUC": auc(links, others, next(model.parameters()).dtype)}
+        return figures | {"AUC": auc(links, others, like.dtype)}
 
     def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
         """The places of a split's links, as many at a time as all workers score at once."""
