@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.operations import head_terms, head_terms_backward
     from weft.triton_kernels.attention import attend, attend_backward
     from weft.triton_kernels.attention_v2 import attend_v2, attend_v2_backward
     from weft.triton_kernels.draws import draw, sample
     from weft.triton_kernels.dropout import dropout_mask
     from weft.triton_kernels.film_sums import film, film_backward
     from weft.triton_kernels.gather import gather_tiers
+    from weft.triton_kernels.logit_terms import head_terms, head_terms_backward
     from weft.triton_kernels.maxima import max_rows, max_rows_backward
     from weft.triton_kernels.numbering import number
     from weft.triton_kernels.shares import edge_shares, edge_shares_backward

@@ -87,6 +87,7 @@ def call_all(dtype):
     terms = Terms(torch.zeros(40, 8, dtype=dtype), torch.zeros(20, 8, dtype=dtype), None, keep, 0.2)
     out, _, saved = kernels.attend(lists, x, terms)
     kernels.attend_backward(lists, turned, x, terms, saved, out, None)
+    kernels.head_terms_backward(x, att, kernels.head_terms(x, att, 20), x)
     joined = JoinedTerms(x, out, att, keep, 0.2)
     out, saved = kernels.attend_v2(lists, joined)
     kernels.attend_v2_backward(lists, turned, joined, saved, out)

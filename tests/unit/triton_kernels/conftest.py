@@ -36,3 +36,5 @@ def short_strides(request, monkeypatch):
         for module in ("sums", "maxima", "film_sums"):
             monkeypatch.setattr(f"weft.triton_kernels.{module}._AHEAD", 2)
         monkeypatch.setattr("weft.triton_kernels.launch._EDGES", 2)
+        for module in ("attention_v2", "logit_terms"):  # several programs, though there are few rows
+            monkeypatch.setattr(f"weft.triton_kernels.{module}._ROWS", 8)
