@@ -49,6 +49,15 @@ def as_seconds(seconds: float) -> str:
     return f"{seconds * 1e3:.3g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:.3g} µs"
 
 
+def as_age(seconds: float) -> str:
+    """A long time as a person reads it, in days, hours or minutes."""
+    for name, unit in (("day", 86_400.0), ("hour", 3600.0), ("minute", 60.0)):
+        if seconds >= unit:
+            count = int(seconds / unit)
+            return f"{count} {name}{'s' if count > 1 else ''}"
+    return "less than a minute"
+
+
 def _scaled(text: str, units: dict[str, float]) -> float | None:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]+)", text.strip().lower())
     return float(found[1]) * units[found[2]] if found and found[2] in units else None

@@ -37,7 +37,7 @@ def runs(weft, tmp_path_factory):
         command = ["train", folder / "parts", *RUN, "--batch-size", 60, "--workers", 2, "--log", "json"]
         out = weft(*command, "--out", folder / f"m{number}", check=True, WEFT_CACHE=str(folder / "cache")).stdout
         told.append([json.loads(line) for line in out.splitlines() if line.startswith("{")])
-        (file,) = (folder / "cache").iterdir()
+        (file,) = (folder / "cache").glob("cluster-*")
         kept.append(read_cluster(file))
     weft("train", folder / "whole", *RUN, "--batch-size", 120, "--out", folder / "alone", check=True)
     return folder, told, kept
@@ -62,6 +62,13 @@ def test_the_full_graph_is_settled_on_too(weft, runs):
 
 def notices(records):
     return [record["text"] for record in records if record["record"] == "Notice"]
+
+
+def test_layers_are_timed_by_the_first_run_alone(runs):
+    folder, (first, second), _ = runs
+    assert len([*(folder / "cache").glob("task-*")]) == 1
+    ((before,), (after,)) = ([one["answer"] for one in told if one["record"] == "Planned"] for told in (first, second))
+    assert before["timed"] is None and 0 <= after["timed"] < 600
 
 
 def test_it_says_what_it_goes_by_and_what_it_learned(runs):

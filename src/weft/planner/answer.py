@@ -81,6 +81,7 @@ class Answer:
     looked_at: int  # batches of the dry run
     error: float  # of its mean rows: standard error, as a share
     took: float  # seconds of planning
+    timed: float | None = None  # how many seconds ago an earlier run timed the layers; None: this one did
     off: float = 0.0  # how far predictions may be off beside each other, as a share
     sweeps: list[Sweep] = field(default_factory=list)
     measured: dict[str, dict[str, float]] = field(default_factory=dict)  # by plan's name: seconds, and by stage

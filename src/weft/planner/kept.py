@@ -19,8 +19,9 @@ from weft.graph import cache_folder
 from weft.planner.cluster import KINDS, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
+from weft.quantities import as_age
 
-_DAY = 86_400.0
+DAY = 86_400.0
 DAYS = 30  # that a file counts
 
 
@@ -31,10 +32,12 @@ class KeptCluster:
         """`tell` gets the first worker's lines for its user. All workers call this together."""
         self._world, self._tell = world, tell if world.rank == 0 else lambda text: None
         comm = world.communicator("all")
-        mine = torch.tensor([_number(_traits(world))], dtype=torch.float64)  # which holds it exactly
+        mine = torch.tensor(
+            [number_of((traits_of_machine(), world.carrier))], dtype=torch.float64
+        )  # which holds it exactly
         everyone = [int(number) for number in comm.gather(mine)]
         comm.close()
-        folder, of = cache_folder(), _number((world.hosts, everyone))
+        folder, of = cache_folder(), number_of((world.hosts, everyone))
         self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
 
     def read(self) -> Cluster | None:
@@ -49,7 +52,7 @@ class KeptCluster:
             return None
         now = probe_cluster_again(self._world, kept)
         changes, took = kept.changes_to(now), time.perf_counter() - start
-        age = f"the cluster as measured {_ago(time.time() - (kept.measured or 0.0))} ago ({self.path})"
+        age = f"the cluster as measured {as_age(time.time() - (kept.measured or 0.0))} ago ({self.path})"
         anew = (
             "`weft probe` measures it anew"
             if kept.rounds
@@ -93,30 +96,22 @@ class KeptCluster:
         if [*cluster.workers_by_host] != self._world.workers or not cluster.work or cluster.measured is None:
             raise ConfigError(f"{path} is not what `weft probe` keeps there")
         check_sum(path)
-        if not -_DAY < time.time() - cluster.measured < DAYS * _DAY:
+        if not -DAY < time.time() - cluster.measured < DAYS * DAY:
             date = time.strftime("%Y-%m-%d", time.gmtime(cluster.measured))
             raise ConfigError(f"{path} is of {date}, and counts for {DAYS} days")
         return cluster
 
 
-def _traits(world: World) -> tuple[object, ...]:
-    """All by which this worker is told from one for which other figures hold."""
+def traits_of_machine() -> tuple[object, ...]:
+    """All by which a worker's machine is told from one for which other figures hold."""
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     machine_id = Path("/etc/machine-id")
     machine = machine_id.read_bytes() if os.access(machine_id, os.R_OK) else b""
     software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, *KINDS
-    return socket.gethostname(), machine, len(cores), device, world.carrier, software
+    return socket.gethostname(), machine, len(cores), device, software
 
 
-def _number(traits: tuple[object, ...]) -> int:
+def number_of(traits: tuple[object, ...]) -> int:
+    """A number of 48 bits for each."""
     return int.from_bytes(hashlib.sha256(repr(traits).encode()).digest()[:6], "big")
-
-
-def _ago(seconds: float) -> str:
-    """A time for a person."""
-    for name, unit in (("day", _DAY), ("hour", 3600.0), ("minute", 60.0)):
-        if seconds >= unit:
-            count = int(seconds / unit)
-            return f"{count} {name}{'s' if count > 1 else ''}"
-    return "less than a minute"

@@ -18,6 +18,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
 from weft.planner.answer import LIMITS, STAGES, Answer, Prediction
 from weft.planner.cluster import Cluster
+from weft.planner.earlier import Earlier
 from weft.planner.price import Price
 from weft.planner.space import MiniBatches, Room, Space
 from weft.planner.task import Options, Task, Workers
@@ -59,6 +60,11 @@ class Planner:
             self.space = MiniBatches(graph, model, task, task.sampling, workers, progress)
         self.batches = self.space.counted.of_epoch
         self._took = time.perf_counter() - start
+
+    @property
+    def earlier(self) -> Earlier:
+        """What earlier runs of the task found."""
+        return self.space.earlier
 
     def of(self, model: nn.Module) -> "Planner":
         """A planner for another model of as many layers, by what was counted."""
@@ -126,9 +132,13 @@ class Planner:
         took = self._took + time.perf_counter() - start
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
+        if tried := [one.name for one in shown if one.plan in self.earlier.factors]:
+            said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
         looked_at = len(counted.each)
         title, off = self.space.task.title, cluster.error
-        return Answer(title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, off)
+        return Answer(
+            title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.earlier.timed, off
+        )
 
     def fastest(self, cluster: Cluster) -> Prediction | None:
         """The fastest plan for a cluster, if any fits."""
@@ -191,7 +201,8 @@ class Planner:
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         lanes = self.space.lanes
-        return price.seconds(self.batches, cluster.work["overlap"], lanes, lanes > 0 and plan.prefetch > 0)
+        ahead = lanes > 0 and plan.prefetch > 0
+        return price.seconds(self.batches, cluster.work["overlap"], lanes, ahead) * self.earlier.factors.get(plan, 1.0)
 
 
 class _Ranked(NamedTuple):

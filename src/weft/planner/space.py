@@ -28,7 +28,8 @@ from weft.planner.cluster import Cluster, device_of
 from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
-from weft.planner.loads import Counted, EdgeValues, ModelCost, PlanLayer, PlanPart, Setting
+from weft.planner.earlier import Earlier
+from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
 from weft.planner.model_cost import copied, messages_of_layers, model_cost
 from weft.planner.price import Price, Priced, Prices
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
@@ -96,7 +97,10 @@ class Space(ABC):
         found, self.counted = self.convolutions, next(iter(self.counts.values()))
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
-        self.model: ModelCost = model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
+        self.earlier = Earlier(graph, model, shapes, self.task, self.workers)
+        self.model = self.earlier.cost(
+            lambda: model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
+        )
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)

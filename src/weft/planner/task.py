@@ -39,6 +39,7 @@ class Task:
     memory: float | None = None  # bytes that a worker may use; None: what its host has for it
     on_device: bool = False  # do workers compute on devices?
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
+    anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 

@@ -7,6 +7,7 @@ from math import isfinite
 import numpy as np
 
 from weft.planner import STAGES, Answer, Prediction
+from weft.quantities import as_age
 from weft.report.formats import NONE, amount, seconds, share
 
 Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
@@ -76,8 +77,13 @@ def dry_run(answer: Answer) -> str:
     """What the prediction is based on, in a sentence."""
     return (
         f"Looked at {answer.looked_at:,} of {answer.batches:,} batches, standard error {answer.error:.1%}; planning took "
-        f"{seconds(answer.took)}."
+        f"{seconds(answer.took)}{_of_layers(answer)}."
     )
+
+
+def _of_layers(answer: Answer) -> str:
+    """Whose figures it took for the layers, if not its own."""
+    return "" if answer.timed is None else f", with layers as timed {as_age(answer.timed)} ago"
 
 
 def keys_in_order(tables: Iterable[Mapping[str, float]]) -> list[str]:

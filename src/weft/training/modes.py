@@ -18,7 +18,7 @@ from weft.keys import Stream
 from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_costs, running_averages
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
-from weft.planner import Answer
+from weft.planner import Answer, Earlier
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
@@ -119,8 +119,11 @@ class Mode(ABC):
         """What is left of a plan where there is one worker."""
 
     @abstractmethod
-    def watched(self, answer: Answer, change: float) -> Trial | None:
-        """The planner's other plans, to be tried in training; `change`: seconds that it takes to get ready for one."""
+    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
+        """The planner's other plans, to be tried in training, unless earlier runs did.
+
+        `change`: seconds that it takes to get ready for one.
+        """
 
     @abstractmethod
     def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed: ...
@@ -165,9 +168,10 @@ class MiniBatchMode(Mode):
             self._drawings[span] = drawing_on(self.device, self.settings, graph, span)
         return self._drawings[span]
 
-    def watched(self, answer: Answer, change: float) -> Trial | None:
+    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
         """Those that may well be the faster ones."""
-        return Trial(rivals(answer), len(self.order), change, answer.off)
+        others = rivals(answer, known=earlier.factors)
+        return Trial(others, len(self.order), change, answer.off, earlier.keep)
 
     def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed:
         """Prepared ahead by threads."""
@@ -275,7 +279,7 @@ class FullGraphMode(Mode):
         """All of it: slices still bound memory."""
         return plan
 
-    def watched(self, answer: Answer, change: float) -> Trial | None:
+    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
         """None: getting ready takes longer than trying could gain."""
         return None
 

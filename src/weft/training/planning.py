@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -76,10 +77,12 @@ def planner_for(
     world: World,
     objective: Objective | None = None,
     cluster: Cluster | None = None,
+    anew: bool = False,
 ) -> Planner:
     """A planner for a run; all workers call this together, and each does a part of the dry run.
 
     `objective`: what is learned, where that is made already. `cluster`: its machines, where caches must have room.
+    `anew`: layers are timed, though an earlier run may have kept what they cost.
     """
     objective = objective or objective_for(graph, settings)
     graph, model = objective.graph, encoder_of(model)
@@ -96,7 +99,8 @@ def planner_for(
     try:
         memory = math.inf if cluster is None else cluster.cache_room(task.on_device)
         memory = min(float(of_one) for of_one in comms[0].gather(torch.tensor([memory], dtype=torch.float64)))
-        return Planner(graph, model, task, Workers(owners, world.hosts, *comms, memory=memory, device=device))
+        workers = Workers(owners, world.hosts, *comms, memory=memory, device=device)
+        return Planner(graph, model, replace(task, anew=anew), workers)
     finally:
         for comm in comms:
             comm.close()

@@ -98,7 +98,7 @@ def rehearse(
         for scene in SCENES * rounds:
             settings = scene.settings
             model = make_model(settings, graph)
-            planner = planner_for(settings, graph, model, world)
+            planner = planner_for(settings, graph, model, world, anew=True)
             plans = _told(scene, planner, known, comm)
             done += len(scene.plans) - len(plans)
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])

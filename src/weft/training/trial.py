@@ -5,7 +5,7 @@ where it is expected to save more than that in what is left of the run.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist, fmean, stdev
 
@@ -22,8 +22,10 @@ _COST = 0.05  # of what is left of a run: what trying plans may cost
 _HOPELESS = 3.0  # times the fastest's seconds, or those predicted: batches aren't what was expected, and the trial ends
 
 
-def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction]:
+def rivals(answer: Answer, present: Prediction | None = None, known: Collection[Plan] = ()) -> list[Prediction]:
     """The plans that may be faster than the present one, usually the best, and train the same model: the likeliest first.
+
+    `known`: how fast these are beside each other.
 
     Those are predicted to take longer by no more than predictions are off, by doing something else than the ones before:
     plans that do much the same are predicted too high or too low alike. So none differs from another in the size of its
@@ -41,7 +43,7 @@ def rivals(answer: Answer, present: Prediction | None = None) -> list[Prediction
 
     while close := [one for one in close if all(differences(one.plan, other.plan) for other in found)]:
         found.append(min(close, key=lacks))
-    return found[1:]
+    return [one for one in found[1:] if best.plan not in known or one.plan not in known]
 
 
 def differences(one: Plan, other: Plan) -> int:
@@ -131,12 +133,19 @@ class Trial:
     The first worker's clock and decisions count; the others only know when it decides (`looks`).
     """
 
-    def __init__(self, rivals: Sequence[Prediction], batches: int, change: float, off: float) -> None:
+    def __init__(
+        self,
+        rivals: Sequence[Prediction],
+        batches: int,
+        change: float,
+        off: float,
+        keep: Callable[[Mapping[Plan, float]], None] = lambda took: None,
+    ) -> None:
         """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan.
 
-        `off`: how far predictions are off beside each other, as a share.
+        `off`: how far predictions are off beside each other, as a share. `keep` gets what plans took over that.
         """
-        self.rivals, self.batches, self.change, self._off = rivals, batches, change, off
+        self.rivals, self.batches, self.change, self._off, self.keep = rivals, batches, change, off, keep
         self._waiting = list(rivals)
         self.tried: list[Timed] = []
         self._times = BatchTimes.at_start(batches)
@@ -161,6 +170,8 @@ class Trial:
             rival = self._waiting.pop(0)
             took = f"plan {present.name} takes {short(timed.seconds)} a batch"
             return Turn(rival, None, f"{took}: {rival.name} is tried, which may be faster")
+        if len(self.tried) > 1 and not hopeless:
+            self.keep({one.prediction.plan: one.seconds / one.prediction.seconds for one in self.tried})
         return self._ended(timed, left)
 
     def go_on(self, present: Prediction | None) -> None:

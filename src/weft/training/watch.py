@@ -139,7 +139,7 @@ class Watch:
         """Plans of an answer are to be tried against the present one, but those that are measured already."""
         if self.trial is not None:
             others = [one for one in rivals(answer, self.prediction) if one.plan not in measured]
-            self.trial = Trial(others, self.trial.batches, self.trial.change, answer.off)
+            self.trial = Trial(others, self.trial.batches, self.trial.change, answer.off, self.trial.keep)
             self._field = [self.prediction, *others]
 
     def _turn(self, trial: Trial, left: int) -> dict[str, Any] | None:

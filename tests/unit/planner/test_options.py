@@ -69,6 +69,19 @@ def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
         planner.answer(cluster(1e7, memory=most[0] / 100))
 
 
+def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked):
+    planner, slow = asked(cache=0), cluster(1e6)
+    before = planner.answer(slow)
+    best, next_best = before.predictions[:2]
+    planner.earlier.factors |= {best.plan: 1.0, next_best.plan: 0.9 * best.seconds / next_best.seconds}
+    answer = planner.answer(slow)
+    assert answer.best.plan == next_best.plan and answer.predictions[1].plan == best.plan
+    assert answer.best.seconds == pytest.approx(0.9 * best.seconds)
+    names = ", ".join(one.name for one in answer.predictions[:2])
+    assert answer.reasons[-1] == f"an earlier run tried {names}: they count as it found them beside each other"
+    assert not any("an earlier run" in reason for reason in before.reasons)
+
+
 def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     slow, fast = cluster(1e6), cluster(1e15)
     exact, free = asked(cache=0), asked(cache=0, wire="auto")  # else links have little to do

@@ -33,6 +33,23 @@ def test_who_may_be_faster():
     assert could_be(predicted(GDP, 1.0)) == []
 
 
+def test_what_an_earlier_run_tried_is_not_tried_again():
+    close = replace(answer(predicted(GDP, 1.0), predicted(SPLIT, 1.05), predicted(SNP, 1.1)), off=OFF)
+    plans = [[one.plan for one in rivals(close, known=known)] for known in ([], [GDP, SPLIT], [SPLIT, SNP])]
+    assert plans == [[SPLIT, SNP], [SNP], [SPLIT, SNP]]  # beside the best one, if that was tried too
+
+
+def test_what_was_tried_is_kept_for_later_runs():
+    kept, seconds = [], {GDP: 1.0, SPLIT: 0.9, SNP: 1.1}
+    close = [predicted(SPLIT, 1.01), predicted(SNP, 1.02)]
+    Run(fastest(seconds), trial=Trial(close, BATCHES, 0.0, OFF, kept.append), epochs=10_000).go(20)
+    (took,) = kept
+    assert [*took] == [GDP, SPLIT, SNP]
+    assert took[SPLIT] / took[GDP] == pytest.approx(0.9 / 1.01, rel=0.1)
+    Run(fastest(seconds), trial=Trial([], BATCHES, 0.0, OFF, kept.append), epochs=10_000).go(20)
+    assert kept == [took]  # nothing was tried
+
+
 def test_the_better_predictions_are_the_fewer_plans_are_tried():
     found = answer(predicted(GDP, 1.0), predicted(SPLIT, 1.05), predicted(SNP, 1.1))
     counts = [len(rivals(replace(found, off=off))) for off in (0.0, 0.03, 0.06)]

@@ -1,0 +1,133 @@
+"""What runs find of a task is kept for later ones: a file for each model, its batches and machines, in the user's cache.
+
+That is what a model costs, and how far off the predictions of plans were that were tried beside each other. Costs are in
+pieces of work, and what a piece takes is found each time: so they hold however fast machines are just now.
+"""
+
+import inspect
+import json
+import sys
+import time
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch_geometric
+from torch import nn
+from torch.nn.parameter import is_lazy
+
+from weft.errors import StorageError
+from weft.graph import Graph, cache_folder, written_beside
+from weft.nn import plain_state
+from weft.plan import Plan
+from weft.planner.counts import Shape
+from weft.planner.kept import DAY, DAYS, number_of, traits_of_machine
+from weft.planner.loads import LayerCost, ModelCost
+from weft.planner.model_cost import pace
+from weft.planner.task import Task, Workers
+
+_KNOWN = frozenset({"torch", "torch_geometric", "weft"})  # packages whose code is known by their versions
+_FILES = "task-*.json"
+
+
+class Earlier:
+    """What runs found before of a task: the file in which the first worker keeps it, for all.
+
+    `timed`: how many seconds ago layers were timed; None: this run did. `factors`: by how much predictions of plans were off
+    that were tried beside each other.
+    """
+
+    def __init__(self, graph: Graph, model: nn.Module, shapes: list[Shape], task: Task, workers: Workers) -> None:
+        """With workers that are here, all of them call this together."""
+        self._comm, self._device = workers.comm, workers.device
+        code, folder = code_of(model), None if task.anew else cache_folder()
+        sizes = [f"{size:.1e}" for shape in shapes for size in vars(shape).values()]  # other seeds reach about as many
+        drawn = task.sampling and replace(task.sampling, seed=0, batches=None)
+        of_task = drawn, task.dtype, task.sample_on, graph.num_vertices, graph.num_features, sizes
+        of_machine = traits_of_machine(), str(workers.device), torch.get_num_threads(), torch_geometric.__version__
+        mine = number_of((code, _described(model), of_task, of_machine))
+        known = torch.tensor([0 if code is None else mine], dtype=torch.float64)  # which holds it exactly
+        numbers = [int(number) for number in self._comm.gather(known)] if self._comm else [int(known)]
+        of = number_of((list(workers.hosts), numbers))
+        self._path = folder / _FILES.replace("*", f"{of:012x}") if folder and all(numbers) else None
+        said = self._read()
+        self._found = said and said["cost"]
+        self._measured = time.time() if said is None else said["measured"]
+        self.timed = None if said is None else max(0.0, time.time() - self._measured)
+        self.factors = {Plan.from_dict(plan): factor for plan, factor in said["factors"]} if said else {}
+        self._later = dict(self.factors)
+
+    def cost(self, find: Callable[[], ModelCost]) -> ModelCost:
+        """What a step of the model costs, as it was found, or is now and kept. All workers call this together."""
+        if self._found is None:
+            found = find()
+            self._found = asdict(found)
+            self._write()
+            return found
+        mine = torch.tensor([pace(), pace(self._device)], dtype=torch.float64)
+        now, there = torch.stack(self._comm.gather(mine) if self._comm else [mine]).amin(0).tolist()
+        cost = ModelCost(**self._found | {"layers": [LayerCost(**one) for one in self._found["layers"]]})
+        return replace(cost, pace=now, device_pace=None if cost.device_pace is None else there)
+
+    def keep(self, took: Mapping[Plan, float]) -> None:
+        """Keep for later runs what plans took over what was predicted, which were tried beside the first of them."""
+        first = next(iter(took.values()))
+        self._later |= {plan: self.factors.get(plan, 1.0) * one / first for plan, one in took.items()}
+        self._write()
+
+    def _read(self) -> dict[str, Any] | None:
+        """What the file says, for all workers; None: nothing that is whole and not too old."""
+
+        def sound() -> dict[str, Any] | None:
+            try:
+                text, written = self._path.read_text(encoding="utf-8").splitlines() if self._path else ("", "")
+                said: dict[str, Any] = json.loads(text) if written == _sum(text) else {"measured": 0.0}
+            except (OSError, ValueError):
+                return None
+            return said if _counts(said["measured"]) else None
+
+        return self._comm.decided(sound) if self._comm else sound()
+
+    def _write(self) -> None:
+        """Keep all of it, if this is the first worker and may; and nothing of other tasks that is too old to count."""
+        if self._path is None or (self._comm is not None and self._comm.rank > 0):
+            return
+        factors = [[plan.as_dict(), factor] for plan, factor in self._later.items()]
+        text = json.dumps({"measured": self._measured, "cost": self._found, "factors": factors})
+        folder = self._path.parent
+        with suppress(OSError, StorageError):  # what keeps the cluster says why
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with written_beside(self._path) as beside:
+                beside.write_text(f"{text}\n{_sum(text)}\n", encoding="utf-8")
+            for old in (file for file in folder.glob(_FILES) if not _counts(file.stat().st_mtime)):
+                old.unlink()
+
+
+def code_of(model: nn.Module) -> list[int] | None:
+    """Sums of the files in which a model's classes are written, but for known packages'; None: they are in no file."""
+    homes = {type(module).__module__ for module in model.modules()}
+    try:
+        files = [inspect.getfile(sys.modules[home]) for home in sorted(homes) if home.split(".")[0] not in _KNOWN]
+        return [zlib.crc32(Path(file).read_bytes()) for file in files]
+    except (OSError, TypeError, KeyError):  # written at a prompt
+        return None
+
+
+def _described(model: nn.Module) -> list[object]:
+    """What modules are, and how large, as far as it tells what they cost."""
+    kinds = [(name, type(module).__qualname__) for name, module in model.named_modules()]
+    sizes = [(name, None if is_lazy(p) else tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
+    return [kinds, sizes, plain_state(model)]
+
+
+def _counts(at: float) -> bool:
+    """Is what was found at that time not too old?"""
+    return -DAY < time.time() - at < DAYS * DAY
+
+
+def _sum(text: str) -> str:
+    return f"{zlib.crc32(text.encode()):08x}"

@@ -1,0 +1,208 @@
+"""What is kept of a task: used by all workers; not for another model, code or batch; too old, damaged, turned off."""
+
+import os
+import sys
+import time
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GATConv, SAGEConv
+
+from weft.exchange import Owners
+from weft.graph import Graph
+from weft.plan import Plan
+from weft.planner import Earlier, Sampling, Task, Workers, earlier
+from weft.planner.counts import Shape
+from weft.planner.earlier import code_of
+from weft.planner.kept import DAY, DAYS
+from weft.planner.loads import LayerCost, ModelCost
+
+COST = ModelCost([LayerCost(1 / 3, 1e-7, 0.2, 0.01)], 0.1, 3.0, 1e-3, 100, [4, 2])
+SHAPE = Shape(900.0, 400.0, 2000.0, 800.0, 90.0, 0.5, 90.0)
+EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """A cache of this test's own; a piece of work takes two milliseconds now."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    monkeypatch.setattr(earlier, "pace", lambda device=None: 2e-3)
+    return tmp_path / "weft"
+
+
+@pytest.fixture
+def timings():
+    """One for each time that a worker times layers."""
+    return []
+
+
+def known(model=None, shape=SHAPE, width=4, comm=None, hosts=(0, 1), **of_task):
+    graph = Graph.from_arrays(EDGES, features=torch.zeros(3, width).numpy())
+    workers = Workers(Owners(torch.arange(len(hosts) + 1).numpy()), hosts, comm)
+    return Earlier(graph, model or GATConv(4, 2), [shape], Task(**of_task), workers)
+
+
+def cost(timings, model=None, found=COST, **more):
+    """What the costs are, and how many seconds ago they were found."""
+    of_task = known(model, **more)
+    return of_task.cost(lambda: timings.append(1) or found), of_task.timed
+
+
+def test_the_next_run_has_what_the_first_one_found(timings, cache):
+    assert cost(timings) == (COST, None)
+    found, ago = cost(timings)
+    assert found == replace(COST, pace=2e-3) and 0 <= ago < 60 and len(timings) == 1
+    assert len([*cache.iterdir()]) == 1
+
+
+def test_all_workers_alike(ranks, timings):
+    def work(world):
+        comm = world.communicator("all")
+        return cost(timings, comm=comm), cost(timings, comm=comm)
+
+    results = ranks(2, work, hosts=[0, 1])
+    assert [first for first, _ in results] == [(COST, None)] * 2
+    ((found, ago), other) = (second for _, second in results)
+    assert other == (found, pytest.approx(ago, abs=5)) and found == replace(COST, pace=2e-3) and len(timings) == 2
+
+
+def test_a_device_has_a_pace_of_its_own(timings):
+    on_device = replace(COST, device_pace=0.5)
+    cost(timings, found=on_device)
+    assert cost(timings)[0] == replace(COST, pace=2e-3, device_pace=2e-3)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"model": GATConv(4, 2, heads=2)},
+        {"model": GATConv(4, 2, negative_slope=0.3)},
+        {"model": GATConv(4, 2).double()},
+        {"model": SAGEConv(4, 2)},
+        {"model": nn.Sequential(GATConv(4, 2))},
+        {"shape": replace(SHAPE, edges=2500.0)},
+        {"width": 5},
+        {"hosts": (0, 1, 1)},
+    ],
+    ids=["heads", "slope", "dtype", "convolution", "around", "edges", "width", "workers"],
+)
+def test_what_is_another_task_is_timed(timings, other):
+    cost(timings)
+    assert cost(timings, **other) == (COST, None) and len(timings) == 2
+
+
+def test_other_seeds_reach_about_as_many_rows(timings):
+    cost(timings)
+    cost(timings, shape=replace(SHAPE, edges=2003.0))
+    assert len(timings) == 1
+
+
+def test_with_more_threads_it_is_timed(timings, monkeypatch):
+    cost(timings)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
+    assert cost(timings) == (COST, None)
+
+
+def test_anew_is_anew_and_is_not_kept(timings, cache):
+    assert cost(timings, anew=True) == (COST, None) and not cache.exists()
+    cost(timings)
+    assert cost(timings, anew=True) == (COST, None) and len(timings) == 3
+
+
+def test_batches_that_are_drawn_otherwise_are_another_task(timings):
+    drawn = Sampling((5, 5), 100, batches=[np.arange(3)])
+    cost(timings, sampling=drawn)
+    cost(timings, sampling=replace(drawn, seed=7, batches=[np.arange(2)]), epochs=9, memory=1e9, title="as before")
+    assert len(timings) == 1
+    cost(timings, sampling=replace(drawn, replace=True))
+    assert len(timings) == 2
+
+
+def test_predictions_of_plans_that_were_tried_count_as_they_took_beside_each_other(timings):
+    plans = [Plan((name,) * 2, seeds="home") for name in ("pull", "push", "cover")]
+    cost(timings)
+    assert known().factors == {}
+    known().keep({plans[0]: 0.5, plans[1]: 0.75})
+    then = known()
+    assert then.factors == {plans[0]: 1.0, plans[1]: 1.5} and then.timed is not None
+    then.keep({plans[1]: 0.5, plans[2]: 0.25})  # of predictions that had these factors
+    assert then.factors == {plans[0]: 1.0, plans[1]: 1.5}  # this run goes on by what it began with
+    assert known().factors == {plans[0]: 1.0, plans[1]: 1.5, plans[2]: 0.5}
+
+
+def written(tmp_path, monkeypatch, text):
+    """A model whose class is written in a file of the user's."""
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    module = ModuleType("mine")
+    module.__file__ = str(file)
+    monkeypatch.setitem(sys.modules, "mine", module)
+    exec(compile(text, str(file), "exec"), vars(module))
+    return module.Mine(4, 2)
+
+
+def test_a_class_that_was_edited_is_timed(timings, tmp_path, monkeypatch):
+    text = "from torch_geometric.nn import GATConv\nclass Mine(GATConv):\n    '''Of one's own.'''\n"
+    cost(timings, written(tmp_path, monkeypatch, text))
+    cost(timings, written(tmp_path, monkeypatch, text))
+    assert len(timings) == 1
+    cost(timings, written(tmp_path, monkeypatch, text + "    slow = True\n"))
+    assert len(timings) == 2
+
+
+def test_a_class_that_is_in_no_file_is_always_timed(timings, cache, monkeypatch):
+    class Mine(GATConv):
+        """As at a prompt."""
+
+    monkeypatch.setitem(sys.modules, "prompt", ModuleType("prompt"))
+    Mine.__module__ = "prompt"
+    assert code_of(Mine(4, 2)) is None and code_of(GATConv(4, 2)) == []
+    cost(timings, Mine(4, 2))
+    cost(timings, Mine(4, 2))
+    assert len(timings) == 2 and not cache.exists()
+
+
+@pytest.mark.parametrize("days", [DAYS + 1, -2])
+def test_what_is_too_old_or_of_tomorrow_is_timed(timings, days, monkeypatch):
+    now = time.time()
+    with monkeypatch.context() as patch:
+        patch.setattr(earlier.time, "time", lambda: now - days * DAY)
+        cost(timings)
+    assert cost(timings) == (COST, None)
+    assert cost(timings)[1] is not None and len(timings) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"{}\n", b"nan\n", None], ids=str)
+def test_what_is_damaged_is_timed_and_written_anew(timings, cache, damage):
+    cost(timings)
+    (file,) = cache.iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole.replace(b"0.2", b"0.3") if damage is None else damage)
+    assert cost(timings) == (COST, None)
+    assert cost(timings)[1] is not None and len(timings) == 2
+
+
+def test_others_that_are_too_old_are_removed(timings, cache):
+    cost(timings)
+    (file,) = cache.iterdir()
+    os.utime(file, (0, 0))
+    (cache / "cluster-2.toml").write_text("")
+    os.utime(cache / "cluster-2.toml", (0, 0))
+    cost(timings, SAGEConv(4, 2))
+    assert not file.exists() and len([*cache.iterdir()]) == 2
+
+
+def test_nothing_is_kept_where_it_is_turned_off(timings, cache, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE", "off")
+    assert [cost(timings), cost(timings)] == [(COST, None)] * 2 and not cache.exists()
+
+
+def test_a_folder_that_can_not_be_is_no_error(timings, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "file"))
+    assert [cost(timings), cost(timings)] == [(COST, None)] * 2
