@@ -18,7 +18,6 @@ from weft.errors import ConfigError, StorageError
 if TYPE_CHECKING:
     import numpy as np
     import torch
-    from torch import nn
 
 _MEMORY = 1 << 30  # bytes that a process of an inference by tasks may take, besides its programs
 
@@ -79,34 +78,33 @@ def run(args: argparse.Namespace) -> int:
     check_writable(args.out)
     device = weft.training.device_of("cpu" if sharded else args.device, World())
     graph = weft.Graph.open_lists(args.graph)
-    model, settings = weft.training.load_model(args.model, graph)
-    if settings.task.name == "link" and args.what != "embeddings":
+    trained = weft.training.load_model(args.model, graph)
+    if trained.settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
     if sharded:
         tasks = weft.cluster.tasks_on_ray(args.out, _MEMORY, weft.training.infer_task)
         with tasks as run, weft.report.StageProgress() as progress:
             weft.training.embed_by_tasks(graph, args.model, args.what, args.out, run, progress)
     else:
-        _write(args.out, _values(args, graph, model, settings, device), graph, args.what)
+        _write(args.out, _values(args, trained, device), trained.graph, args.what)
     computed = f"computed on {weft.training.name_of(device)}"
     print(f"wrote {args.what} of {graph.num_vertices:,} vertices to {args.out}, {computed}")
     return 0
 
 
-def _values(
-    args: argparse.Namespace, graph: weft.Graph, model: nn.Module, settings: weft.Settings, device: torch.device
-) -> np.ndarray:
+def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, device: torch.device) -> np.ndarray:
     import torch  # here, as help need not wait for it
 
     from weft.nn import encoder_of
 
     threads = args.threads or os.cpu_count() or 1
     torch.set_num_threads(threads)
-    dtype = weft.training.dtype_for(settings)
-    inference = weft.training.infer(encoder_of(model).to(device, dtype), graph, dtype=dtype, threads=threads)
+    dtype = weft.training.dtype_for(trained.settings)
+    encoder = encoder_of(trained.model).to(device, dtype)
+    inference = weft.training.infer(encoder, trained.graph, dtype=dtype, threads=threads)
     if args.what != "embeddings":
-        return weft.training.told(inference.outputs, args.what, graph.multi_label)
-    return inference.outputs if settings.task.name == "link" else inference.embeddings
+        return weft.training.told(inference.outputs, args.what, trained.several_labels)
+    return inference.outputs if trained.settings.task.name == "link" else inference.embeddings
 
 
 def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:

@@ -39,6 +39,7 @@ class GraphStatistics(TypedDict):
     features: int
     feature_dtype: str | None
     classes: int
+    empty_classes: int  # of them, such as no vertex is known to have
     multi_label: bool
     edge_weights: bool
     edge_types: int
@@ -67,6 +68,7 @@ def graph_statistics(graph: Graph) -> GraphStatistics:
         "features": graph.num_features,
         "feature_dtype": None if graph.features is None else str(graph.features.dtype),
         "classes": graph.num_classes,
+        "empty_classes": graph.num_classes - _met(graph.labels),
         "multi_label": graph.multi_label,
         "edge_weights": graph.edge_weight is not None,
         "edge_types": graph.num_edge_types,
@@ -82,6 +84,13 @@ def graph_statistics(graph: Graph) -> GraphStatistics:
     if graph.split is not None:
         figures["split"] = {name: int((graph.split == value).sum()) for name, value in SPLITS.items()}
     return figures
+
+
+def _met(labels: np.ndarray | None) -> int:
+    """How many classes vertices have."""
+    if labels is None:
+        return 0
+    return int(labels.any(0).sum()) if labels.ndim == 2 else int(np.count_nonzero(np.bincount(labels[labels >= 0])))
 
 
 def _vertex_types(graph: Graph, types: np.ndarray) -> dict[str, VertexType]:

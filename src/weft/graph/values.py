@@ -64,7 +64,7 @@ def checked_types(what: str, types: np.ndarray, names: tuple[str, ...] | None = 
     if types.size:
         low, high = int(types.min()), int(types.max())
         if low < 0 or high >= (_MOST_TYPES if names is None else len(names)):
-            among = "counted from 0" if names is None else f"0 to {len(names) - 1}"
+            among = f"counted from 0, to {_MOST_TYPES - 1:,} at most" if names is None else f"0 to {len(names) - 1}"
             raise InputError(f"{what} types run from {low} to {high}: they are {among}")
     return types
 

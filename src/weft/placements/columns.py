@@ -48,7 +48,7 @@ class Columns(Placement):
         own, destinations = slots[comm.rank], len(hop.destinations)
 
         def of_peers(parts: list[np.ndarray]) -> np.ndarray:
-            return np.concatenate([own[:0], *(parts[p] for p in peers)])
+            return np.concatenate([parts[comm.rank][:0], *(parts[p] for p in peers)])
 
         their_at = of_peers([at[:count] for at, count in zip(slots, counts, strict=True)])
         theirs = Block(
@@ -57,7 +57,7 @@ class Columns(Placement):
             len(needed),
         )
         for name, parts in zip(names, values, strict=True):
-            theirs.values[name] = torch.from_numpy(np.concatenate([parts[p] for p in peers]))
+            theirs.values[name] = torch.from_numpy(of_peers(parts))
         their_ids, src_ids = needed[their_at], torch.from_numpy(needed)
         there = ColumnEdges(
             theirs,

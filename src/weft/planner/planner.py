@@ -126,7 +126,8 @@ class Planner:
         ranked = self._ranked(cluster, also, epochs)
         if ranked[0].excluded is not None:
             told = next((one for one in ranked if self.space.refused(one.plan) is None), ranked[0])
-            raise ConfigError(f"no plan fits this cluster: {told.name} {told.excluded}")
+            remedy = f": {self.space.smaller}" if told.memory > told.room else ""
+            raise ConfigError(f"no plan fits this cluster: {told.name} {told.excluded}{remedy}")
         shown = [p for at, p in enumerate(ranked) if p.name in self.space.named or at < _SHOWN or p.plan == also]
         counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
         took = self._took + time.perf_counter() - start

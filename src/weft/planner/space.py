@@ -62,6 +62,7 @@ class Space(ABC):
     """The plans for a task on a graph and some workers, of a model that `learn` was called with."""
 
     usual: ClassVar[Choices]  # what is searched where the task leaves it open
+    smaller: ClassVar[str]  # what needs less memory, in words
     seeds: ClassVar[Mapping[str, frozenset[Held]]]  # how the rows of seeds may be held, by where these are
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
@@ -170,7 +171,9 @@ class Space(ABC):
         """What a plan takes of each worker, besides time."""
         host, limit = min(cluster.hosts, key=lambda host: host.memory / host.workers), self.task.memory
         room, (own, there) = host.memory / host.workers, self.memory(plan, price, host.workers)
-        rooms = [Room("a worker", own, room if limit is None else min(room, limit))]
+        every = {one.memory / one.workers for one in cluster.hosts}
+        where = "a worker" if len(every) == 1 else f"a worker on {host.name}"
+        rooms = [Room(where, own, room if limit is None else min(room, limit))]
         if self.task.on_device:
             device, lists = device_of(cluster).memory, self.lists_there(plan.topology, cluster)
             rooms.append(Room("on its device", there + lists, device))
@@ -282,6 +285,7 @@ def _preferred(held: frozenset[Held]) -> list[Held]:
 class MiniBatches(Space):
     """Plans for mini-batches, as a dry run counted them."""
 
+    smaller: ClassVar[str] = "smaller batches (--batch-size) or fanouts need less"
     usual: ClassVar[Choices] = {
         "seeds": ("spread", "home"),
         "group": ("all", "host"),

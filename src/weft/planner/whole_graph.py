@@ -40,6 +40,7 @@ _READY_ONCE = ("sample", "fetch")
 class WholeGraph(Space):
     """Plans for the whole graph as one batch."""
 
+    smaller: ClassVar[str] = "of more workers each needs less"
     usual: ClassVar[Choices] = {
         "topology": ("replicated",),
         "wire": ("float32",),

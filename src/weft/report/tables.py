@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from weft.partition import PartitionFigures
 
 _COLOURS = {"good": "green", "warning": "yellow", "bad": "red"}
-_MOST = 10  # names of what was left out
+_MOST = 10  # names of what was left out,
+_MANY = 20  # and of types, whose numbers may have gaps
 
 
 def print_graph(name: str, figures: GraphStatistics, left_out: Sequence[str] = ()) -> None:
@@ -70,10 +71,7 @@ def _graph_lines(f: GraphStatistics) -> list[tuple[str, str]]:
         ),
         ("skew", "\n".join(_skew_line(part) for part in f["skew"])),
         ("features", f"{f['features']} x {f['feature_dtype']}" if f["features"] else "none"),
-        (
-            "labels",
-            f"{f['classes']} classes{', several a vertex' if f['multi_label'] else ''}" if f["classes"] else "none",
-        ),
+        ("labels", _labels(f)),
     ]
     if f["homophily"] is not None:
         lines.append(("homophily", f"{f['homophily']:.1%} of edges join vertices of one class"))
@@ -83,12 +81,30 @@ def _graph_lines(f: GraphStatistics) -> list[tuple[str, str]]:
         lines.append(("edge weights", "yes"))
     if "vertex_types" in f:
         kinds = f["vertex_types"].items()
-        shown = "\n".join(f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds)
-        lines.append(("vertex types", shown))
+        shown = [f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds]
+        lines.append(("vertex types", _some(shown, [kind["vertices"] for _, kind in kinds])))
     if "relations" in f:
-        lines.append(("relations", "\n".join(f"{name}: {count:,} edges" for name, count in f["relations"].items())))
+        relations = f["relations"]
+        shown = [f"{name}: {count:,} edges" for name, count in relations.items()]
+        lines.append(("relations", _some(shown, list(relations.values()))))
     lines.append(("size", human_bytes(f["bytes"])))
     return lines
+
+
+def _labels(f: GraphStatistics) -> str:
+    if not f["classes"]:
+        return "none"
+    empty = f", {f['empty_classes']:,} of them without a vertex" if f["empty_classes"] else ""
+    return f"{f['classes']:,} classes{empty}{', several a vertex' if f['multi_label'] else ''}"
+
+
+def _some(lines: list[str], counts: list[int]) -> str:
+    """A line for each; of many, those with most, and how many are left out."""
+    if len(lines) <= _MANY:
+        return "\n".join(lines)
+    most = sorted(sorted(range(len(lines)), key=lambda at: -counts[at])[:_MANY])
+    rest = f"and {len(lines) - _MANY:,} more, {counts.count(0):,} of all with none"
+    return "\n".join([*(lines[at] for at in most), rest])
 
 
 def _skew_line(part: SkewBin) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.training.inference import infer
     from weft.training.interrupts import Interrupted
     from weft.training.loader import Loader, check_alike, joined
-    from weft.training.models import check_plan, dtype_for, load_model, make_model, save_model
+    from weft.training.models import check_plan, dtype_for, make_model
     from weft.training.objectives import (
         LossObjective,
         Objective,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft.training.shards import embed_by_tasks, infer_here, infer_task
     from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
+    from weft.training.trained_model import TrainedModel, load_model, save_model
     from weft.training.trainer import Result, Trainer
     from weft.training.what_if import WhatIf, partitioned_anew
 else:

@@ -24,7 +24,6 @@ from weft.nn import (
 )
 from weft.plan import Plan, Settings, plan_named
 from weft.plugins import SAMPLERS
-from weft.training import checkpoint
 from weft.training.objectives import Objective, objective_named
 from weft.training.team import owners_of
 
@@ -76,42 +75,6 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     if workers > 1 or not settings.sampling.full_graph:
         fewer = 1 if settings.sampling.full_graph else 3  # convolutions behind which there may be fewer rows
         check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)
-
-
-def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
-    """Write a trained model, all or nothing; who made it in a file finds the file from any folder.
-
-    A trained model that is there is replaced, and nothing else.
-    """
-    checkpoint.check_place(folder)
-    if settings.model.file is not None:
-        file, function = settings.model.file
-        settings = settings.changed(model=f"{file.absolute()}:{function}")
-    facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
-    checkpoint.save(folder, dict(model.state_dict()), facts)
-
-
-def load_model(folder: Path, graph: Graph) -> tuple[nn.Module, Settings]:
-    """A trained model, built anew for a graph with as many features and classes, and its settings."""
-    if not folder.is_dir():
-        raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
-    tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
-    if "features" not in facts:
-        raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")
-    with checkpoint.sensible(folder, checkpoint.MODEL):
-        wanted, there = (facts["features"], facts["classes"]), (graph.num_features, graph.num_classes)
-        settings = Settings.restored(facts["settings"], str(folder))
-    if wanted != there:
-        raise ModelError(
-            f"the model in {folder} takes {wanted[0]} features and tells {wanted[1]} classes, the graph has {there[0]} and "
-            f"{there[1]}: use the graph it was trained for, or one made in the same way"
-        )
-    model = make_model(settings, graph)
-    try:
-        model.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
-    return model, settings
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:

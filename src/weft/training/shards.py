@@ -34,7 +34,8 @@ from weft.graph import (
 from weft.nn import Decoupled, Pending, check_rows, encoder_of
 from weft.training.answers import table_of, told
 from weft.training.inference import ROWS, Layerwise
-from weft.training.models import dtype_for, load_model
+from weft.training.models import dtype_for
+from weft.training.trained_model import TrainedModel, load_model
 
 _SHARD = 1 << 18  # rows in a file of the result
 _CHUNK = 1 << 20  # original ids read at a time
@@ -45,8 +46,8 @@ def embed_by_tasks(
 ) -> int:
     """Write what a model says of all vertices as a folder of Parquet files, in the order of the import; how many rows."""
     assert graph.path is not None
-    loaded, settings = load_model(model, graph)
-    encoder = encoder_of(loaded)
+    trained = load_model(model, graph)
+    encoder, settings = encoder_of(trained.model), trained.settings
     if isinstance(encoder, Decoupled):
         raise ConfigError("a decoupled model computes all vertices at once: embed without --on ray")
     if graph.num_vertices > ROWS:
@@ -107,7 +108,7 @@ class _Stages:
 class _Loaded:
     """Graph and model, as a process needs them."""
 
-    graph: Graph
+    trained: TrainedModel
     layers: Layerwise
     what: str
 
@@ -121,9 +122,10 @@ def _loaded(work: Work) -> _Loaded:
     job = work.load("job")
     # The command has checked it, if it is not to be fetched by each host.
     graph = Graph.open_lists(job["graph"]) if is_address(job["graph"]) else Graph.mapped(job["graph"])
-    model, settings = load_model(Path(job["model"]), graph)
-    dtype = dtype_for(settings)
-    return _Loaded(graph, Layerwise(encoder_of(model).to(dtype).eval(), graph, dtype, 1), job["what"])
+    trained = load_model(Path(job["model"]), graph)
+    dtype = dtype_for(trained.settings)
+    layers = Layerwise(encoder_of(trained.model).to(dtype).eval(), trained.graph, dtype, 1)
+    return _Loaded(trained, layers, job["what"])
 
 
 class _Rows:
@@ -151,7 +153,7 @@ class _Rows:
 
 
 def _inputs(work: Work, call: int) -> _Rows:
-    vertices = _Loaded.of(work).graph.num_vertices
+    vertices = _Loaded.of(work).trained.graph.num_vertices
     return _Rows(work, f"rows-{call}", [*range(0, vertices, ROWS), vertices])
 
 
@@ -188,10 +190,10 @@ def _write(rows: Tensor, out: Path) -> TaskResult:
 def _shard(work: Work, index: int, out: Path) -> TaskResult:
     """Some rows of the result, in the order of the import."""
     loaded, call = _Loaded.of(work), work.load("last")
-    graph, what, first = loaded.graph, loaded.what, index * _SHARD
+    graph, what, first = loaded.trained.graph, loaded.what, index * _SHARD
     vertices = _imported(graph, first, min(first + _SHARD, graph.num_vertices))
     values: np.ndarray = _inputs(work, call).of(vertices)
-    values = values if what == "embeddings" else told(values, what, graph.multi_label)
+    values = values if what == "embeddings" else told(values, what, loaded.trained.several_labels)
     pq.write_table(table_of(values, vertices, first, graph, what), out / "part.parquet")
     return {}
 

@@ -45,6 +45,13 @@ def test_first_help_is_short_and_the_other_complete(capsys, command):
     assert set(first) < set(whole)
 
 
+@pytest.mark.parametrize("words", [["--fanouts", "-1,3"], ["--fanouts=-1,3"], ["--fanouts", "full,3"]], ids=str)
+def test_a_list_may_begin_with_all_neighbours(words, tmp_path, capsys):
+    """argparse takes what begins with a minus for an option."""
+    assert cli.main(["train", str(tmp_path / "none"), "--layers", "3", *words]) == 2
+    assert "layers = 3 and 2 fanouts contradict each other" in capsys.readouterr().err
+
+
 def test_any_setting_can_be_set(tmp_path, capsys):
     config = tmp_path / "run.toml"
     config.write_text("[sampling]\nfanouts = [3, 3]\n[optimisation]\nlr = 0.5\n")

@@ -65,8 +65,14 @@ def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
     assert any("batches prepared ahead: with" in reason and "would need" in reason for reason in answer.reasons)
     answer = planner.answer(cluster(1e7, memory=min(most.values()) * 1.01))
     assert answer.best.plan.prefetch == 0 and answer.best.seconds > best.seconds
-    with pytest.raises(ConfigError, match="no plan fits this cluster"):
+    with pytest.raises(
+        ConfigError, match=r"no plan fits this cluster: .* lacking: smaller batches \(--batch-size\) or"
+    ):
         planner.answer(cluster(1e7, memory=most[0] / 100))
+    uneven = cluster(1e7)
+    uneven = replace(uneven, hosts=(uneven.hosts[0], replace(uneven.hosts[1], memory=most[0] / 100)))
+    with pytest.raises(ConfigError, match=r"would need .* a worker on h2, of "):
+        planner.answer(uneven)
 
 
 def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked):

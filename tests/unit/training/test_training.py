@@ -623,7 +623,7 @@ class TestMistakes:
         chosen = Settings.of(model="mine.py:f", fanouts=(4, 4))
         save_model(tmp_path / "out", make_model(chosen, graph), chosen, graph)
         monkeypatch.chdir("/")
-        assert load_model(tmp_path / "out", graph)[1].model.name == f"{tmp_path}/mine.py:f"
+        assert load_model(tmp_path / "out", graph).settings.model.name == f"{tmp_path}/mine.py:f"
 
 
 def test_loader_errors_come_out_and_threads_end(graph, monkeypatch):
@@ -660,7 +660,7 @@ def test_parameters_that_layers_share_are_saved(folder, tmp_path):
     chosen = settings(model=f"{tmp_path / 'tied.py'}:make", hidden=None, dropout=None)
     trained = make_model(chosen, graph)
     save_model(tmp_path / "out", trained, chosen, graph)
-    loaded, _ = load_model(tmp_path / "out", graph)
+    loaded = load_model(tmp_path / "out", graph).model
     assert same_bits(state(trained), state(loaded))
     assert loaded.convs[0].lin_l.weight is loaded.convs[0].lin_r.weight
 

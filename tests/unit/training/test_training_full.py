@@ -187,7 +187,7 @@ def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path, plan):
     result, events = run(graph, plan=plan)
     assert ("decoupled (another model)" in events[0].plan) is (plan == "tp-decoupled")
     save_model(tmp_path / "model", result.model, settings(plan=plan), graph)
-    model, _ = load_model(tmp_path / "model", graph)
+    model = load_model(tmp_path / "model", graph).model
     assert same_bits(result.model, model)
     outputs = weft.infer(model, graph).outputs
     test = graph.seeds("test")

@@ -1,0 +1,124 @@
+"""A trained model as a folder: its parameters, its settings, and what the graph was that it was trained on.
+
+A model is of classes, relations and types of vertices by number; so their names are kept, and held against those of the
+graph that it is to be applied to. Its classes it takes along: that graph needs no labels.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from weft.errors import ModelError, StorageError
+from weft.graph import Graph
+from weft.nn import encoder_of, takes_types
+from weft.plan import Settings
+from weft.training import checkpoint
+from weft.training.models import make_model
+
+_MANY = 6  # names that an error shows
+
+
+class TrainedModel(NamedTuple):
+    """A trained model, and what it is applied to."""
+
+    model: nn.Module
+    settings: Settings
+    graph: Graph  # with the classes of the model
+    several_labels: bool  # may a vertex have several at once?
+
+
+def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
+    """Write a trained model, all or nothing; who made it in a file finds the file from any folder.
+
+    A trained model that is there is replaced, and nothing else.
+    """
+    checkpoint.check_place(folder)
+    if settings.model.file is not None:
+        file, function = settings.model.file
+        settings = settings.changed(model=f"{file.absolute()}:{function}")
+    known = asdict(graph.facts) | {"edge_types": graph.num_edge_types, "several_labels": graph.multi_label}
+    facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
+    facts |= {"widths": graph.feature_widths, "graph": known}
+    checkpoint.save(folder, dict(model.state_dict()), facts)
+
+
+def load_model(folder: Path, graph: Graph) -> TrainedModel:
+    """A trained model, built anew for a graph of the same features, and types of edges and vertices by the same numbers."""
+    if not folder.is_dir():
+        raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
+    tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
+    if "features" not in facts:
+        raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")
+    with checkpoint.sensible(folder, checkpoint.MODEL):
+        known = facts.get("graph") or {"num_classes": facts["classes"]}  # {...}: as versions before 0.2 saved it
+        settings = Settings.restored(facts["settings"], str(folder))
+        widths = tuple(facts.get("widths", graph.feature_widths))
+        wanted = _Known(facts["features"], widths, known)
+    applied = wanted.on(graph, folder)
+    model = make_model(settings, applied)
+    if takes_types(encoder_of(model)):
+        wanted.check_relations(graph, folder)
+    try:
+        model.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
+    return TrainedModel(model, settings, applied, known.get("several_labels", graph.multi_label))
+
+
+class _Known(NamedTuple):
+    """What is known of the graph that a model was trained on."""
+
+    features: int
+    widths: tuple[int, ...]  # features of vertices by their type, or of all
+    graph: dict[str, Any]  # its facts; of early versions only how many classes
+
+    def on(self, graph: Graph, folder: Path) -> Graph:
+        """Another graph, as the model takes it; refused where features or types of vertices are others."""
+        classes, names = self.graph["num_classes"], self.graph.get("class_names")
+        like = "use the graph it was trained for, or one made in the same way"
+        if self.features != graph.num_features or self.widths != graph.feature_widths:
+            there = ", ".join(map(str, graph.feature_widths))
+            raise ModelError(
+                f"the model in {folder} takes {', '.join(map(str, self.widths))} features (by type of vertex, if there are "
+                f"several), the graph has {there}: {like}"
+            )
+        if graph.num_classes not in (0, classes) and not names:
+            raise ModelError(
+                f"the model in {folder} tells {classes} classes, the graph has {graph.num_classes}: {like}"
+            )
+        _check_names("types of vertices", self.graph.get("vertex_type_names"), graph.vertex_type_names, folder)
+        relations = graph.edge_type_names
+        if relations is None and graph.edge_type is not None and graph.num_edge_types < self._edge_types(graph):
+            relations = tuple(map(str, range(self._edge_types(graph))))  # the last ones have no edge here
+        classes_of = names and tuple(names)
+        return replace(graph, num_classes=classes, class_names=classes_of, edge_type_names=relations)
+
+    def check_relations(self, graph: Graph, folder: Path) -> None:
+        """Refuse a graph whose types of edges are others, or have other numbers."""
+        _check_names("types of edges", self.graph.get("edge_type_names"), graph.edge_type_names, folder)
+        if graph.num_edge_types > self._edge_types(graph):
+            raise ModelError(
+                f"the model in {folder} knows {self._edge_types(graph)} types of edges, the graph has "
+                f"{graph.num_edge_types}: train it on a graph that has them all"
+            )
+
+    def _edge_types(self, graph: Graph) -> int:
+        known: int = self.graph.get("edge_types", graph.num_edge_types)
+        return known
+
+
+def _check_names(what: str, known: Sequence[str] | None, there: Sequence[str] | None, folder: Path) -> None:
+    """Refuse a graph that has other ones, or has them in another order; where either has no names, numbers count."""
+    if known is not None and there is not None and tuple(known) != tuple(there):
+        raise ModelError(
+            f"the model in {folder} was trained on the {what} {_listed(known)}, the graph has {_listed(there)}: they go by "
+            f"their numbers, so import it with the same ones in the same order"
+        )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_MANY])
+    return f"{shown} and {len(names) - _MANY} more" if len(names) > _MANY else shown

@@ -1,0 +1,157 @@
+"""A trained model on another graph: names count, not numbers alone; classes are the model's; labels are not needed."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import HeteroData
+
+import weft
+from weft.cli import main
+from weft.errors import ModelError
+from weft.graph import Graph
+from weft.plan import Settings
+from weft.training import checkpoint, infer, load_model, make_model, save_model, table_of, told
+
+CITES, LIKES, WRITES = ("paper", "cites", "paper"), ("paper", "likes", "paper"), ("author", "writes", "paper")
+
+
+def hetero(relations=(CITES, LIKES, WRITES), types=("paper", "author"), width=4):
+    """Always the same vertices and edges, in another order."""
+    draw = torch.Generator().manual_seed(0)
+    tables = {"paper": torch.randn(12, 4, generator=draw), "author": torch.randn(6, width, generator=draw)}
+    ends = {
+        CITES: torch.randint(12, (2, 40), generator=draw),
+        LIKES: torch.randint(12, (2, 40), generator=draw),
+        WRITES: torch.stack([torch.randint(6, (20,), generator=draw), torch.randint(12, (20,), generator=draw)]),
+    }
+    data = HeteroData()
+    for name in types:
+        data[name].x = tables[name]
+    data["paper"].y = torch.arange(12) % 3
+    for relation in relations:
+        data[relation].edge_index = ends[relation]
+    return Graph.from_pyg(data)
+
+
+def saved(folder, graph, **options):
+    settings = Settings.of(**{"model": "rgcn", "hidden": 8, "fanouts": (5, 5), **options})
+    save_model(folder, make_model(settings, graph), settings, graph)
+    return folder
+
+
+def rows(folder, graph):
+    trained = load_model(folder, graph)
+    return infer(trained.model.eval(), trained.graph).outputs
+
+
+def plain(labels, names=None, **more):
+    draw = np.random.default_rng(0)
+    given = {"features": draw.standard_normal((12, 4)).astype(np.float32), **more}
+    return Graph.from_arrays(draw.integers(0, 12, (2, 60)), labels=labels, class_names=names, **given)
+
+
+def test_relations_in_another_order_are_refused(tmp_path):
+    folder = saved(tmp_path / "model", hetero())
+    assert rows(folder, hetero()).shape == (18, 3)
+    with pytest.raises(
+        ModelError,
+        match=r"trained on the types of edges paper-cites-paper, paper-likes-paper, author-writes-paper, the graph has "
+        r"paper-likes-paper, paper-cites-paper, author-writes-paper: they go by their numbers",
+    ):
+        load_model(folder, hetero((LIKES, CITES, WRITES)))
+
+
+def test_a_model_that_asks_for_no_relations_takes_any(tmp_path):
+    folder = saved(tmp_path / "model", hetero(), model="sage")
+    there, other = rows(folder, hetero()), rows(folder, hetero((LIKES, CITES, WRITES)))
+    np.testing.assert_allclose(other, there, rtol=1e-5, atol=1e-5)
+
+
+def test_types_of_vertices_in_another_order_are_refused(tmp_path):
+    folder = saved(tmp_path / "model", hetero())
+    with pytest.raises(
+        ModelError, match="on the types of vertices paper, author, the graph has author, paper: they go by"
+    ):
+        load_model(folder, hetero(types=("author", "paper")))
+
+
+def test_other_features_of_a_type_are_refused(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3), model="sage")
+    with pytest.raises(
+        ModelError, match=r"takes 4 features \(by type of vertex, .*\), the graph has 4, 2: use the graph"
+    ):
+        load_model(folder, hetero(width=2))
+
+
+def test_relations_that_were_not_there_are_refused(tmp_path):
+    types = np.arange(60) % 3
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3, edge_type=types))
+    with pytest.raises(
+        ModelError, match="knows 3 types of edges, the graph has 5: train it on a graph that has them all"
+    ):
+        load_model(folder, plain(np.arange(12) % 3, edge_type=np.arange(60) % 5))
+
+
+def test_the_last_relations_may_have_no_edge(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3, edge_type=np.arange(60) % 3))
+    fewer = plain(np.arange(12) % 3, edge_type=np.arange(60) % 2)
+    named = replace(fewer, edge_type_names=("0", "1", "2"))
+    np.testing.assert_array_equal(rows(folder, fewer), rows(folder, named))
+
+
+def test_classes_are_those_of_the_model(tmp_path):
+    labels, words = np.arange(12) % 3, ("blue", "green", "red")
+    folder, other = saved(tmp_path / "model", plain(labels, words), model="sage"), ("amber", "blue", "green", "violet")
+    graph = load_model(folder, plain(np.arange(12) % 4, other)).graph
+    found = told(rows(folder, plain(np.arange(12) % 4, other)), "predictions", False)
+    table = table_of(found, np.arange(12), 0, graph, "predictions")
+    assert table["class_name"].to_pylist() == [words[one] for one in table["class"].to_pylist()]
+
+
+def test_a_graph_without_labels_will_do(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3, ("a", "b", "c")), model="sage")
+    np.testing.assert_array_equal(rows(folder, plain(None)), rows(folder, plain(np.arange(12) % 3)))
+    assert load_model(folder, plain(None)).graph.class_names == ("a", "b", "c")
+
+
+def test_several_labels_a_vertex_are_known_without_them(tmp_path):
+    labels = (np.arange(36).reshape(12, 3) % 2).astype(np.uint8)
+    folder = saved(tmp_path / "model", plain(labels), model="sage")
+    assert load_model(folder, plain(None)).several_labels and load_model(folder, plain(labels)).several_labels
+
+
+def test_other_classes_that_have_no_names_are_refused(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3), model="sage")
+    with pytest.raises(ModelError, match="tells 3 classes, the graph has 4: use the graph it was trained for"):
+        load_model(folder, plain(np.arange(12) % 4))
+
+
+def test_models_of_early_versions_are_read(tmp_path):
+    graph = plain(np.arange(12) % 3, ("a", "b", "c"))
+    folder = saved(tmp_path / "model", graph, model="sage")
+    want = rows(folder, graph)
+    tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
+    early = {name: facts[name] for name in ("settings", "features", "classes")}
+    shutil.rmtree(folder)
+    checkpoint.save(folder, tensors, early)
+    np.testing.assert_array_equal(rows(folder, graph), want)
+    assert "graph" not in json.loads((folder / "state.json").read_text())
+    with pytest.raises(ModelError, match="tells 3 classes, the graph has 4"):
+        load_model(folder, plain(np.arange(12) % 4))
+
+
+def test_the_command_writes_the_names_that_the_model_learned(tmp_path, capsys):
+    pq = pytest.importorskip("pyarrow.parquet")
+    words = ("blue", "green", "red")
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3, words), model="sage")
+    plain(None).save(tmp_path / "new")
+    out = tmp_path / "out.parquet"
+    words_of = ["embed", tmp_path / "new", "--model", folder, "--out", out, "--what", "predictions"]
+    assert main([*map(str, words_of)]) == 0, capsys.readouterr().err
+    table = pq.read_table(out)
+    assert table["class_name"].to_pylist() == [words[one] for one in table["class"].to_pylist()]
+    assert weft.Graph.open(tmp_path / "new").labels is None
