@@ -325,7 +325,22 @@ def test_a_checkpoint_whose_tensors_can_not_be_is_refused(tmp_path, tensors):
         weft.train(graph, **given | {"epochs": 2}, resume=True)
 
 
-@pytest.mark.parametrize("facts", [{}, {"features": 4, "classes": 2}, {"features": 4, "classes": 2, "settings": 3}])
+SOUND = {"features": 4, "classes": 2, "settings": {"model": "sage", "fanouts": [2]}}
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {},
+        {"features": 4, "classes": 2},
+        {"features": 4, "classes": 2, "settings": 3},
+        SOUND | {"graph": 3},
+        SOUND | {"graph": {"class_names": ["a"]}},
+        SOUND | {"graph": {"num_classes": 2, "class_names": 7}},
+        SOUND | {"graph": {"num_classes": 2, "edge_type_names": 7}, "widths": 7},
+    ],
+    ids=str,
+)
 def test_a_model_whose_facts_can_not_be_is_refused(tmp_path, facts):
     from weft.graph import communities
     from weft.training import load_model

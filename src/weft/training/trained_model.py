@@ -57,7 +57,7 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         settings = Settings.restored(facts["settings"], str(folder))
         widths = tuple(facts.get("widths", graph.feature_widths))
         wanted = _Known(facts["features"], widths, known)
-    applied = wanted.on(graph, folder)
+        applied = wanted.on(graph, folder)
     model = make_model(settings, applied)
     if takes_types(encoder_of(model)):
         wanted.check_relations(graph, folder)
