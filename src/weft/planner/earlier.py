@@ -6,6 +6,8 @@ pieces of work, and what a piece takes is found each time: so they hold however 
 
 import inspect
 import json
+import math
+import os
 import sys
 import time
 import zlib
@@ -20,7 +22,8 @@ import torch_geometric
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from weft.errors import StorageError
+import weft
+from weft.errors import ConfigError, StorageError
 from weft.graph import Graph, cache_folder, written_beside
 from weft.nn import plain_state
 from weft.plan import Plan
@@ -30,7 +33,7 @@ from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.model_cost import pace
 from weft.planner.task import Task, Workers
 
-_KNOWN = frozenset({"torch", "torch_geometric", "weft"})  # packages whose code is known by their versions
+_KNOWN = tuple(f"{package.__path__[0]}{os.sep}" for package in (torch, torch_geometric, weft))  # by their versions
 _FILES = "task-*.json"
 
 
@@ -70,7 +73,7 @@ class Earlier:
             return found
         mine = torch.tensor([pace(), pace(self._device)], dtype=torch.float64)
         now, there = torch.stack(self._comm.gather(mine) if self._comm else [mine]).amin(0).tolist()
-        cost = ModelCost(**self._found | {"layers": [LayerCost(**one) for one in self._found["layers"]]})
+        cost = _cost_of(self._found)
         return replace(cost, pace=now, device_pace=None if cost.device_pace is None else there)
 
     def keep(self, took: Mapping[Plan, float]) -> None:
@@ -80,15 +83,19 @@ class Earlier:
         self._write()
 
     def _read(self) -> dict[str, Any] | None:
-        """What the file says, for all workers; None: nothing that is whole and not too old."""
+        """What the file says, for all workers; None: nothing that is whole, makes sense and is not too old."""
 
         def sound() -> dict[str, Any] | None:
             try:
                 text, written = self._path.read_text(encoding="utf-8").splitlines() if self._path else ("", "")
-                said: dict[str, Any] = json.loads(text) if written == _sum(text) else {"measured": 0.0}
-            except (OSError, ValueError):
+                said = json.loads(text) if written == _sum(text) else {}
+                _cost_of(said["cost"])
+                factors = [
+                    [plan, factor] for plan, factor in said["factors"] if _is_plan(plan) and 0 < factor < math.inf
+                ]
+                return said | {"factors": factors} if _counts(said["measured"]) else None
+            except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 return None
-            return said if _counts(said["measured"]) else None
 
         return self._comm.decided(sound) if self._comm else sound()
 
@@ -109,12 +116,37 @@ class Earlier:
 
 def code_of(model: nn.Module) -> list[int] | None:
     """Sums of the files in which a model's classes are written, but for known packages'; None: they are in no file."""
-    homes = {type(module).__module__ for module in model.modules()}
+    kinds = {kind for module in model.modules() for kind in type(module).__mro__ if kind is not object}
     try:
-        files = [inspect.getfile(sys.modules[home]) for home in sorted(homes) if home.split(".")[0] not in _KNOWN]
-        return [zlib.crc32(Path(file).read_bytes()) for file in files]
+        own = sorted({file for file in map(_file_of, kinds) if not file.startswith(_KNOWN)})
+        return [zlib.crc32(Path(file).read_bytes()) for file in own]
     except (OSError, TypeError, KeyError):  # written at a prompt
         return None
+
+
+def _file_of(kind: type) -> str:
+    """Where a class is written; the module of a user's file may be known by no name."""
+    functions = filter(inspect.isfunction, vars(kind).values())
+    own = (function for function in functions if function.__module__ == kind.__module__)  # PyG adds some that it makes
+    first = next(own, None)
+    return inspect.getfile(sys.modules[kind.__module__]) if first is None else first.__code__.co_filename
+
+
+def _cost_of(said: dict[str, Any]) -> ModelCost:
+    """Costs from plain data; a ValueError where they are none."""
+    cost = ModelCost(**said | {"layers": [LayerCost(**one) for one in said["layers"]]})
+    values = [value for one in (cost, *cost.layers) for value in vars(one).values() if isinstance(value, float)]
+    if not all(0 <= value < math.inf for value in values):
+        raise ValueError("not what a step costs")
+    return cost
+
+
+def _is_plan(said: dict[str, Any]) -> bool:
+    """Is it a plan still? Placements of plugins come and go."""
+    try:
+        return bool(Plan.from_dict(said))
+    except ConfigError:
+        return False
 
 
 def _described(model: nn.Module) -> list[object]:

@@ -1,9 +1,11 @@
 """What is kept of a task: used by all workers; not for another model, code or batch; too old, damaged, turned off."""
 
+import json
 import os
 import sys
 import time
-from dataclasses import replace
+import zlib
+from dataclasses import asdict, replace
 from types import ModuleType
 
 import numpy as np
@@ -14,15 +16,31 @@ from torch_geometric.nn import GATConv, SAGEConv
 
 from weft.exchange import Owners
 from weft.graph import Graph
-from weft.plan import Plan
+from weft.plan import Plan, Settings
 from weft.planner import Earlier, Sampling, Task, Workers, earlier
 from weft.planner.counts import Shape
 from weft.planner.earlier import code_of
 from weft.planner.kept import DAY, DAYS
 from weft.planner.loads import LayerCost, ModelCost
+from weft.training import make_model
 
 COST = ModelCost([LayerCost(1 / 3, 1e-7, 0.2, 0.01)], 0.1, 3.0, 1e-3, 100, [4, 2])
 SHAPE = Shape(900.0, 400.0, 2000.0, 800.0, 90.0, 0.5, 90.0)
+MINE = """
+from torch import nn
+from torch_geometric.nn import SAGEConv
+
+class Mine(nn.Module):
+    def __init__(self, features, classes):
+        super().__init__()
+        self.conv = SAGEConv(features, classes)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+def make(features, classes):
+    return Mine(features, classes)
+"""
 EDGES = torch.tensor([[0, 1, 2], [1, 2, 0]])
 
 
@@ -155,6 +173,15 @@ def test_a_class_that_was_edited_is_timed(timings, tmp_path, monkeypatch):
     assert len(timings) == 2
 
 
+def test_a_model_of_a_users_file_is_kept_until_the_file_changes(timings, tmp_path):
+    graph, file = Graph.from_arrays(EDGES, features=torch.zeros(3, 4).numpy(), labels=np.zeros(3)), tmp_path / "mine.py"
+    for number, written in enumerate((MINE, MINE, MINE + "# edited\n")):
+        file.write_text(written)
+        model = make_model(Settings.of(model=f"{file}:make", fanouts=(2,)), graph)
+        cost(timings, model)
+        assert len(timings) == (1, 1, 2)[number]
+
+
 def test_a_class_that_is_in_no_file_is_always_timed(timings, cache, monkeypatch):
     class Mine(GATConv):
         """As at a prompt."""
@@ -185,6 +212,59 @@ def test_what_is_damaged_is_timed_and_written_anew(timings, cache, damage):
     file.write_bytes(whole.replace(b"0.2", b"0.3") if damage is None else damage)
     assert cost(timings) == (COST, None)
     assert cost(timings)[1] is not None and len(timings) == 2
+
+
+def change_of(path):
+    """A function that changes what the file says, with a sum that fits."""
+
+    def change(**others):
+        text = json.dumps(json.loads(path.read_text().splitlines()[0]) | others)
+        path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"measured": "x"},
+        {"measured": None},
+        {"cost": None},
+        {"cost": {"step": 1.0}},
+        {"cost": asdict(replace(COST, step=float("nan")))},
+        {"cost": asdict(COST) | {"layers": [{"q": 1}]}},
+        {"factors": 3},
+        {"factors": [[1, 2, 3]]},
+        {"factors": [[{"layers": ["local"]}, "x"]]},
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_timed(timings, cache, others):
+    cost(timings)
+    (file,) = cache.iterdir()
+    change_of(file)(**others)
+    assert cost(timings) == (COST, None)
+    assert cost(timings)[1] is not None and len(timings) == 2
+
+
+def test_plans_that_are_none_any_more_are_left_out(timings, cache):
+    cost(timings)
+    plan = Plan(("pull", "pull"), seeds="home")
+    (file,) = cache.iterdir()
+    gone = plan.as_dict() | {"layers": ["zap", "pull"]}
+    change_of(file)(
+        factors=[[gone, 1.5], [plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), 2.0]]
+    )
+    assert known().factors == {plan: 2.0}
+
+
+@pytest.mark.parametrize("name", ["platform", "torch", "weft"])
+def test_a_file_with_the_name_of_a_module_is_not_that_module(tmp_path, name):
+    graph = Graph.from_arrays(EDGES, features=torch.zeros(3, 4).numpy(), labels=np.zeros(3))
+    file = tmp_path / f"{name}.py"
+    file.write_text(MINE)
+    model = make_model(Settings.of(model=f"{file}:make", fanouts=(2,)), graph)
+    assert code_of(model) == [zlib.crc32(file.read_bytes())]
 
 
 def test_others_that_are_too_old_are_removed(timings, cache):
