@@ -337,6 +337,8 @@ SOUND = {"features": 4, "classes": 2, "settings": {"model": "sage", "fanouts": [
         SOUND | {"graph": 3},
         SOUND | {"graph": {"class_names": ["a"]}},
         SOUND | {"graph": {"num_classes": 2, "class_names": 7}},
+        SOUND | {"graph": {"num_classes": 2, "class_names": ["a"]}},
+        SOUND | {"graph": {"num_classes": "two"}},
         SOUND | {"graph": {"num_classes": 2, "edge_type_names": 7}, "widths": 7},
     ],
     ids=str,

@@ -57,10 +57,10 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         settings = Settings.restored(facts["settings"], str(folder))
         widths = tuple(facts.get("widths", graph.feature_widths))
         wanted = _Known(facts["features"], widths, known)
-        applied = wanted.on(graph, folder)
+        applied = wanted.on(graph, folder, tells_classes=settings.task.name != "link")
     model = make_model(settings, applied)
     if takes_types(encoder_of(model)):
-        wanted.check_relations(graph, folder)
+        wanted.check_relations(graph, applied, folder)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
@@ -75,9 +75,11 @@ class _Known(NamedTuple):
     widths: tuple[int, ...]  # features of vertices by their type, or of all
     graph: dict[str, Any]  # its facts; of early versions only how many classes
 
-    def on(self, graph: Graph, folder: Path) -> Graph:
+    def on(self, graph: Graph, folder: Path, tells_classes: bool) -> Graph:
         """Another graph, as the model takes it; refused where features or types of vertices are others."""
-        classes, names = self.graph["num_classes"], self.graph.get("class_names")
+        classes, names = int(self.graph["num_classes"]), self.graph.get("class_names")
+        if names and len(names) != classes:
+            raise ValueError(f"{len(names)} names of {classes} classes")
         like = "use the graph it was trained for, or one made in the same way"
         if self.features != graph.num_features or self.widths != graph.feature_widths:
             there = ", ".join(map(str, graph.feature_widths))
@@ -85,7 +87,7 @@ class _Known(NamedTuple):
                 f"the model in {folder} takes {', '.join(map(str, self.widths))} features (by type of vertex, if there are "
                 f"several), the graph has {there}: {like}"
             )
-        if graph.num_classes not in (0, classes) and not names:
+        if tells_classes and graph.num_classes not in (0, classes) and not names:
             raise ModelError(
                 f"the model in {folder} tells {classes} classes, the graph has {graph.num_classes}: {like}"
             )
@@ -96,13 +98,13 @@ class _Known(NamedTuple):
         classes_of = names and tuple(names)
         return replace(graph, num_classes=classes, class_names=classes_of, edge_type_names=relations)
 
-    def check_relations(self, graph: Graph, folder: Path) -> None:
+    def check_relations(self, graph: Graph, applied: Graph, folder: Path) -> None:
         """Refuse a graph whose types of edges are others, or have other numbers."""
         _check_names("types of edges", self.graph.get("edge_type_names"), graph.edge_type_names, folder)
-        if graph.num_edge_types > self._edge_types(graph):
+        if applied.num_edge_types != self._edge_types(graph):
             raise ModelError(
                 f"the model in {folder} knows {self._edge_types(graph)} types of edges, the graph has "
-                f"{graph.num_edge_types}: train it on a graph that has them all"
+                f"{applied.num_edge_types}: use a graph that has the same ones, or train it on this one"
             )
 
     def _edge_types(self, graph: Graph) -> int:

@@ -90,10 +90,20 @@ def test_other_features_of_a_type_are_refused(tmp_path):
 def test_relations_that_were_not_there_are_refused(tmp_path):
     types = np.arange(60) % 3
     folder = saved(tmp_path / "model", plain(np.arange(12) % 3, edge_type=types))
-    with pytest.raises(
-        ModelError, match="knows 3 types of edges, the graph has 5: train it on a graph that has them all"
-    ):
+    with pytest.raises(ModelError, match="knows 3 types of edges, the graph has 5: use a graph that has the same ones"):
         load_model(folder, plain(np.arange(12) % 3, edge_type=np.arange(60) % 5))
+
+
+def test_fewer_relations_that_have_names_are_refused(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3, edge_type=np.arange(60) % 3))
+    named = plain(np.arange(12) % 3, edge_type=np.arange(60) % 2, edge_type_names=("a", "b"))
+    with pytest.raises(ModelError, match="knows 3 types of edges, the graph has 2: use a graph that has the same ones"):
+        load_model(folder, named)
+
+
+def test_models_of_links_tell_no_classes(tmp_path):
+    folder = saved(tmp_path / "model", plain(None), model="sage", task="link")
+    assert load_model(folder, plain(np.arange(12) % 4)).model is not None
 
 
 def test_the_last_relations_may_have_no_edge(tmp_path):
