@@ -108,6 +108,14 @@ def regret(record):
     return (planning + runs(record)[used(record)]) / min(runs(record).values()) - 1
 
 
+def regret_of_later(record):
+    """The same of the next run of the task, which has what this one kept; None: it was not asked for."""
+    again = record["planner"].get("again")
+    if again is None or again["chosen"] not in runs(record):
+        return None
+    return (again["seconds"] + runs(record)[again["chosen"]]) / min(runs(record).values()) - 1
+
+
 def regret_of_plan(record, name=None):
     """How much longer a run by the chosen plan, or another, takes than by the best, were it known."""
     return runs(record)[name or used(record)] / min(runs(record).values()) - 1
@@ -265,6 +273,15 @@ def print_planning(records):
         (f"that took longer, of {RUN} epochs", [trying(r) / (RUN * seconds(r, used(r))) for r in records], ".1%"),
     ):
         print(f"{title:30}" + "".join(f"{of(values):9{form}}" for of in (median, mean, max)))
+    later = [r for r in records if regret_of_later(r) is not None]
+    for title, of_record, form in (
+        ("seconds, next run", lambda r: r["planner"]["again"]["seconds"], ".2f"),
+        (f"of {RUN} epochs, next run", lambda r: r["planner"]["again"]["seconds"] / (RUN * seconds(r, used(r))), ".1%"),
+        ("regret of this run", regret, ".1%"),
+        ("regret of the next run", regret_of_later, ".1%"),
+    ):
+        if values := list(map(of_record, later)):
+            print(f"{title:30}" + "".join(f"{of(values):9{form}}" for of in (median, mean, max)))
     together = sum(took.values()) / sum(seconds(r, "gdp") for r in records)
     print(f"{'of gdp, all tasks together':30}{together:9.2f}")
 

@@ -1,18 +1,21 @@
 """Plans side by side in one run: `python plans.py JOB.json` as every worker; figures of all of them from rank 0.
 
 The planner is asked first, if the job names a cluster's file, and its choice trained by as in a run, until nothing is left
-to try; then the named plans are measured with caches, too, of the sizes that it looks at. Then rounds over the plans, every
-other one backwards: each plan is switched to, warms up for an epoch and is timed for some more, the same ones for all; fewer
-where they are long. A plan that the first round finds much slower than the fastest is left out of later ones. Where the job
-has seconds, rounds end when so many were timed, but not before the third.
+to try, with nothing kept of earlier runs; and again, as the next run would ask, with what that one kept. Then the named
+plans are measured with caches, too, of the sizes that it looks at. Then rounds over the plans, every other one backwards:
+each plan is switched to, warms up for an epoch and is timed for some more, the same ones for all; fewer where they are long.
+A plan that the first round finds much slower than the fastest is left out of later ones. Where the job has seconds, rounds
+end when so many were timed, but not before the third.
 """
 
 import json
+import os
 import statistics
 import sys
+import tempfile
 import time
 from collections import defaultdict
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -33,6 +36,7 @@ TIGHT, ROOM = (
 
 
 def main(job):
+    os.environ["WEFT_CACHE"] = "off"
     world = World.join(300)
     graph = Graph.open(job["graph"])
     settings = Settings.of(
@@ -51,12 +55,13 @@ def main(job):
     known = [Plan.from_dict(plan) for plan in job["known"]]
     asked, found, sizes = None, [], ()
     if job["cluster"]:
-        asked, found, stays, predict, sizes = ask(trainer, settings, graph, model, world, job)
+        asked, found, stays, later, predict, sizes = ask(trainer, settings, graph, model, world, job)
     plans = {label(plan, usual): plan for plan in [*wanted, *with_caches(wanted, sizes), *found, *known]}
     figures = measure(trainer, {name: plan for name, plan in plans.items() if plan not in known}, job)
     made = {name: {"plan": plan.as_dict()} | summary(figures.get(name)) for name, plan in plans.items()}
     if asked is not None:
         asked |= {"first": label(found[0], usual), "chosen": label(stays, usual)}
+        asked["again"]["chosen"] = label(later, usual)
         for name, plan in plans.items():
             made[name]["predicted"] = predict(plan)
     if world.rank == 0:
@@ -98,27 +103,59 @@ def limited(settings, graph, model, world, cluster, comm):
     return settings.changed(memory=f"{max(TIGHT * answer.best.memory, ROOM * least) / 1e6}MB")
 
 
-def ask(trainer, settings, graph, model, world, job):
-    """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
-    that the run goes on by, what predicts others, and the sizes of caches that it looks at.
+@contextmanager
+def kept_there():
+    """Within it what runs find is kept in a folder of its own, that of the first worker."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["WEFT_CACHE"] = folder
+        yield
+        os.environ["WEFT_CACHE"] = "off"
 
-    All workers ask together.
-    """
-    from weft.planner import read_cluster
+
+def asked_once(settings, graph, model, world, cluster, comm):
+    """The planner, its answer, and seconds of both."""
     from weft.training import answer_for_all, planner_for
-    from weft.training.start import watch_over
 
-    cluster, comm = read_cluster(Path(job["cluster"])), trainer.run.comm
-    settings = limited(settings, graph, model, world, cluster, comm) if job["tight"] else settings
     comm.barrier()
     start = time.perf_counter()
     planner = planner_for(settings, graph, model, world)
     answer = answer_for_all(planner, cluster, comm)
     comm.barrier()
-    seconds = time.perf_counter() - start
+    return planner, answer, time.perf_counter() - start
+
+
+def ask(trainer, settings, graph, model, world, job):
+    """The planner's answer and what it took, the plans that it finds fastest (its choice first) or that a run tries, the one
+    that the run goes on by, what predicts others, and the sizes of caches that it looks at; and the next run's plan.
+
+    All workers ask together.
+    """
+    from weft.planner import read_cluster
+
+    cluster, comm = read_cluster(Path(job["cluster"])), trainer.run.comm
+    settings = limited(settings, graph, model, world, cluster, comm) if job["tight"] else settings
+    with kept_there():
+        planner, answer, seconds = asked_once(settings, graph, model, world, cluster, comm)
+        trial, stays, tried = trained(trainer, settings, planner, cluster, answer)
+        _, later, again = asked_once(settings, graph, model, world, cluster, comm)
     others = [p.plan for p in answer.predictions if p.excluded is None and p.plan != answer.best.plan]
     found = [answer.best.plan, *others[: _FIELD - 1]]
     asked = {"seconds": seconds, "took": answer.took, "looked_at": answer.looked_at, "error": answer.error}
+    asked |= {"trial": trial, "reasons": answer.reasons, "again": {"seconds": again}}
+    sizes = [size for size in planner.space.choices["cache"] if size][:_CACHES]
+
+    def predict(plan):
+        prediction = asdict(planner.predict(plan, cluster))
+        return {key: value for key, value in prediction.items() if key != "plan"}
+
+    found += sorted(({later.best.plan} | tried).difference(found), key=str)
+    return asked, found, stays, later.best.plan, predict, sizes
+
+
+def trained(trainer, settings, planner, cluster, answer):
+    """What trying others took in training by an answer, the plan that goes on, and all that were in use."""
+    from weft.training.start import watch_over
+
     start = time.perf_counter()
     trainer.use(answer.best.plan)
     trainer.watch = watch_over(trainer, planner, cluster, answer, time.perf_counter() - start)
@@ -127,16 +164,9 @@ def ask(trainer, settings, graph, model, world, job):
         epochs += 1
         trainer.train_epoch(epochs - 1)
         tried.add(trainer.parallel)
-    asked |= {"trial": {"plans": len(tried) - 1, "epochs": epochs, "seconds": time.perf_counter() - start}}
-    sizes = [size for size in planner.space.choices["cache"] if size][:_CACHES]
     trainer.watch = None
-
-    def predict(plan):
-        prediction = asdict(planner.predict(plan, cluster))
-        return {key: value for key, value in prediction.items() if key != "plan"}
-
-    found += sorted(tried.difference(found), key=str)
-    return asked | {"reasons": answer.reasons}, found, trainer.parallel, predict, sizes
+    trial = {"plans": len(tried) - 1, "epochs": epochs, "seconds": time.perf_counter() - start}
+    return trial, trainer.parallel, tried
 
 
 def measure(trainer, plans, job):
