@@ -32,10 +32,9 @@ class KeptCluster:
         """`tell` gets the first worker's lines for its user. All workers call this together."""
         self._world, self._tell = world, tell if world.rank == 0 else lambda text: None
         comm = world.communicator("all")
-        mine = torch.tensor(
-            [number_of((traits_of_machine(), world.carrier))], dtype=torch.float64
-        )  # which holds it exactly
-        everyone = [int(number) for number in comm.gather(mine)]
+        mine = number_of((traits_of_machine(), world.carrier))
+        told = comm.gather(torch.tensor([mine], dtype=torch.float64))  # which holds it exactly
+        everyone = [int(number) for number in told]
         comm.close()
         folder, of = cache_folder(), number_of((world.hosts, everyone))
         self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
