@@ -319,7 +319,11 @@ class EvaluationSettings(Group):
         binds="batches",
     )
     batch_size: int = setting(
-        4096, "vertices in a batch of sampled evaluation", key="eval_batch_size", low=1, binds="batches sampled"
+        4096,
+        "each worker's vertices in a batch of sampled evaluation (layer: all workers')",
+        key="eval_batch_size",
+        low=1,
+        binds="batches sampled",
     )
     patience: int = setting(
         0,

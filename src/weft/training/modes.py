@@ -19,6 +19,7 @@ from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_co
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Earlier
+from weft.plugins import SAMPLERS
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
@@ -142,7 +143,8 @@ class MiniBatchMode(Mode):
         workers, settings = self.world.size, self.settings
         self.batch_size = settings.sampling.batch_size * workers
         self.order = self.objective.batches(self.batch_size)
-        self.evaluation_size = settings.evaluation.batch_size * workers
+        apart = not SAMPLERS.get(settings.sampling.sampler).budgets  # what a vertex draws hangs on it and the key alone
+        self.evaluation_size = settings.evaluation.batch_size * (workers if apart else 1)
         self.lanes = settings.parallel.loaders or self._usual_lanes()
         self._drawings: dict[Span, Drawing] = {}
         self._keeps = ""  # what a device alone has in its memory, unless it was told
