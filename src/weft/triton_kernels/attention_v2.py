@@ -16,7 +16,7 @@ from weft.triton_kernels.attention import (
     turned_edges,
 )
 from weft.triton_kernels.launch import cdiv, launch, pair_tiles, sums_dtype, sums_in
-from weft.triton_kernels.tiles import rows_at, some_edges, some_pairs
+from weft.triton_kernels.tiles import rows_at, some_edges, some_pairs, some_pieces
 
 _ROWS = 16  # of a program, where something is summed over all rows
 
@@ -150,14 +150,11 @@ def _by_destination(
     E: constexpr,
 ):
     """Pairs are of a piece of rows and a head here."""
-    pair, column = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P), tl.arange(0, F)
-    piece = pair // HEADS
-    head, within = pair - piece * HEADS, (column < COLUMNS)[None, :]
-    known = piece * ROWS < rows
-    vector = tl.load(att + head[:, None] * COLUMNS + column[None, :], mask=known[:, None] & within, other=0).to(ACC)
+    begin, head, column, known, of_head, of_piece = some_pieces(rows, HEADS, COLUMNS, ROWS, P, F)
+    vector, within = tl.load(att + of_head, mask=known, other=0).to(ACC), (column < COLUMNS)[None, :]
     of_vector = tl.zeros([P, F], dtype=ACC)
     for number in range(ROWS):
-        row = piece * ROWS + number
+        row = begin + number
         here = row < rows
         first = tl.load(indptr + row, mask=here, other=0)
         stop = tl.load(indptr + row + 1, mask=here, other=0)
@@ -174,4 +171,4 @@ def _by_destination(
             of_own += tl.sum(of_joined, axis=1) * vector
             of_vector += tl.sum(of_joined * joined, axis=1)
         tl.store(g_xr + cells_at, of_own.to(g_xr.dtype.element_ty), mask=cells)
-    tl.store(g_att + pair[:, None] * COLUMNS + column[None, :], of_vector, mask=known[:, None] & within)
+    tl.store(g_att + of_piece, of_vector, mask=known)

@@ -6,6 +6,7 @@ from torch import Tensor
 from triton.language import constexpr
 
 from weft.triton_kernels.launch import cdiv, launch, pair_tiles, sums_dtype, sums_in
+from weft.triton_kernels.tiles import some_pieces
 
 _ROWS = 64  # of a program, where something is summed over all rows: a multiple of those read at once
 
@@ -70,21 +71,17 @@ def _gradients(
     E: constexpr,
 ):
     """Pairs are of a piece of rows and a head here; E rows of each are read at once."""
-    pair, column = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P), tl.arange(0, F)
-    piece = pair // HEADS
-    head, within = pair - piece * HEADS, (column < COLUMNS)[None, :]
-    known = (piece * ROWS < rows)[:, None] & within
-    vector_at = head[:, None] * COLUMNS + column[None, :]
-    vector = tl.load(att + vector_at, mask=known, other=0).to(ACC)
+    begin, head, column, known, of_head, of_piece = some_pieces(rows, HEADS, COLUMNS, ROWS, P, F)
+    vector = tl.load(att + of_head, mask=known, other=0).to(ACC)
     total = tl.zeros([P, F], dtype=ACC)
     for at in range(0, ROWS, E):
-        row = (piece * ROWS + at)[:, None] + tl.arange(0, E)[None, :]
+        row = (begin + at)[:, None] + tl.arange(0, E)[None, :]
         here = row < rows
         pairs = row * HEADS + head[:, None]
-        cells = here[:, :, None] & within[:, None, :]
+        cells = here[:, :, None] & (column < COLUMNS)[None, None, :]
         cells_at = pairs[:, :, None] * COLUMNS + column[None, None, :]
         gradient = tl.load(g + pairs, mask=here, other=0).to(ACC)[:, :, None]
         total += tl.sum(gradient * tl.load(x + cells_at, mask=cells, other=0).to(ACC), axis=1)
         sums = tl.load(gx + cells_at, mask=cells, other=0).to(ACC) + gradient * vector[:, None, :]
         tl.store(gx + cells_at, sums.to(gx.dtype.element_ty), mask=cells)
-    tl.store(g_att + piece[:, None] * HEADS * COLUMNS + vector_at, total, mask=known)
+    tl.store(g_att + of_piece, total, mask=known)

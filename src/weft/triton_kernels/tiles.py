@@ -35,6 +35,20 @@ def some_pairs(indptr, rows, HEADS: constexpr, COLUMNS: constexpr, P: constexpr,
 
 
 @triton.jit
+def some_pieces(rows, HEADS: constexpr, COLUMNS: constexpr, ROWS: constexpr, P: constexpr, F: constexpr):
+    """Pairs of a piece of rows and a head: first rows, heads, all columns, which of the cells are there, and their places.
+
+    The places are of the heads' own columns, and of each piece's.
+    """
+    pair, column = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P), tl.arange(0, F)
+    piece = pair // HEADS
+    head = pair - piece * HEADS
+    cells = (piece * ROWS < rows)[:, None] & (column < COLUMNS)[None, :]
+    of_head = head[:, None] * COLUMNS + column[None, :]
+    return piece * ROWS, head, column, cells, of_head, pair[:, None] * COLUMNS + column[None, :]
+
+
+@triton.jit
 def some_edges(first, stop, at, E: constexpr):
     """The next edges of each pair's row, and which of them are there."""
     e = (first + at)[:, None] + tl.arange(0, E).to(tl.int64)[None, :]
