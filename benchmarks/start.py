@@ -25,7 +25,7 @@ from weft.partition import allocate, write_partitioned
 SETTINGS = ["--epochs", "1", "--evaluate-every", "0", "--log", "json"]
 SMALL = ["--hidden", "16", "--fanouts", "5,5"]
 LARGE = ["--hidden", "16", "--fanouts", "10,10,10", "--batch-size", "1024", "--threads", "1"]
-SIDES = {"plan given": ["--plan", "split"], "nothing given, nothing kept": [], "nothing given, cluster kept": []}
+SIDES = {"plan given": ["--plan", "split"], "nothing given, nothing kept": [], "nothing given, that kept": []}
 
 
 def main() -> None:
