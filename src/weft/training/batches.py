@@ -364,7 +364,9 @@ class PrefetchingFeed(Feed):
     def _drawn(self, order: Order, lane: int) -> list[Part]:
         """The parts, but for the rows of their inputs."""
         when, schedule = order.when, self._schedule_of(order.when.stream)
-        made = [schedule.program(order.examples, part, self.team, lane, when.drawn) for part in order.parts]
+        # In evaluation a vertex draws the same neighbours however it is cut into batches.
+        drawn = when if when.stream == Stream.SAMPLE else when._replace(batch=0)
+        made = [schedule.program(order.examples, part, self.team, lane, drawn) for part in order.parts]
         drops, labels, none = self._key(Stream.DROPOUT, when), self.objective.labels, torch.empty(0)
         return [Part(program, none, targets, labels, drops) for program, targets in made]
 

@@ -45,11 +45,6 @@ class When(NamedTuple):
     batch: int
     stream: Stream
 
-    @property
-    def drawn(self) -> "When":
-        """What neighbours are drawn by. In evaluation a vertex draws the same ones however it is cut into batches."""
-        return self if self.stream == Stream.SAMPLE else self._replace(batch=0)
-
 
 class TrainingTeam(ABC):
     """What one worker needs of the others to train by a plan. Each lane is a thread that prepares batches."""
