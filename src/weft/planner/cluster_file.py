@@ -51,19 +51,24 @@ def write_cluster(path: Path, cluster: Cluster, *, summed: bool = False) -> None
     """Write a cluster to a file, all or nothing; `summed`: with the sum of its text, for one that nobody edits."""
     text = cluster_text(cluster)
     with written_beside(path) as beside:
-        beside.write_text(text + _sum_line(text) * summed, encoding="utf-8")
+        beside.write_text(with_sum(text) if summed else text, encoding="utf-8")
 
 
 def check_sum(path: Path) -> None:
     """Refuse a file that is not as it was written, with its sum."""
-    text = path.read_text(encoding="utf-8", errors="replace")
-    written = text[: text.rfind(_SUM)]
-    if text != written + _sum_line(written):
+    if without_sum(path.read_text(encoding="utf-8", errors="replace")) is None:
         raise ConfigError(f"{path} is damaged, or was edited: its checksum differs")
 
 
-def _sum_line(text: str) -> str:
-    return f"{_SUM}{zlib.crc32(text.encode()):08x}\n"
+def with_sum(text: str) -> str:
+    """A text with a last line that is its sum."""
+    return f"{text}{_SUM}{zlib.crc32(text.encode()):08x}\n"
+
+
+def without_sum(text: str) -> str | None:
+    """The text that `with_sum` was given; None where it is not as it was written."""
+    written = text[: text.rfind(_SUM)]
+    return written if text == with_sum(written) else None
 
 
 def cluster_text(cluster: Cluster) -> str:

@@ -27,8 +27,9 @@ from weft.errors import ConfigError, StorageError
 from weft.graph import Graph, cache_folder, written_beside
 from weft.nn import plain_state
 from weft.plan import Plan
+from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
-from weft.planner.kept import DAY, DAYS, number_of, traits_of_machine
+from weft.planner.kept import is_recent, number_of, numbers_of_all, traits_of_machine
 from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.model_cost import pace
 from weft.planner.task import Task, Workers
@@ -53,8 +54,7 @@ class Earlier:
         of_task = drawn, task.dtype, task.sample_on, graph.num_vertices, graph.num_features, sizes
         of_machine = traits_of_machine(), str(workers.device), torch.get_num_threads(), torch_geometric.__version__
         mine = number_of((code, _described(model), of_task, of_machine))
-        known = torch.tensor([0 if code is None else mine], dtype=torch.float64)  # which holds it exactly
-        numbers = [int(number) for number in self._comm.gather(known)] if self._comm else [int(known)]
+        numbers = numbers_of_all(0 if code is None else mine, self._comm)
         of = number_of((list(workers.hosts), numbers))
         self._path = folder / _FILES.replace("*", f"{of:012x}") if folder and all(numbers) else None
         said = self._read()
@@ -87,13 +87,12 @@ class Earlier:
 
         def sound() -> dict[str, Any] | None:
             try:
-                text, written = self._path.read_text(encoding="utf-8").splitlines() if self._path else ("", "")
-                said = json.loads(text) if written == _sum(text) else {}
+                said = json.loads(without_sum(self._path.read_text(encoding="utf-8")) or "{}") if self._path else {}
                 _cost_of(said["cost"])
                 factors = [
                     [plan, factor] for plan, factor in said["factors"] if _is_plan(plan) and 0 < factor < math.inf
                 ]
-                return said | {"factors": factors} if _counts(said["measured"]) else None
+                return said | {"factors": factors} if is_recent(said["measured"]) else None
             except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 return None
 
@@ -109,8 +108,8 @@ class Earlier:
         with suppress(OSError, StorageError):  # what keeps the cluster says why
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with written_beside(self._path) as beside:
-                beside.write_text(f"{text}\n{_sum(text)}\n", encoding="utf-8")
-            for old in (file for file in folder.glob(_FILES) if not _counts(file.stat().st_mtime)):
+                beside.write_text(with_sum(f"{text}\n"), encoding="utf-8")
+            for old in (file for file in folder.glob(_FILES) if not is_recent(file.stat().st_mtime)):
                 old.unlink()
 
 
@@ -154,12 +153,3 @@ def _described(model: nn.Module) -> list[object]:
     kinds = [(name, type(module).__qualname__) for name, module in model.named_modules()]
     sizes = [(name, None if is_lazy(p) else tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
     return [kinds, sizes, plain_state(model)]
-
-
-def _counts(at: float) -> bool:
-    """Is what was found at that time not too old?"""
-    return -DAY < time.time() - at < DAYS * DAY
-
-
-def _sum(text: str) -> str:
-    return f"{zlib.crc32(text.encode()):08x}"

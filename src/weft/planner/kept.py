@@ -14,14 +14,14 @@ import torch
 
 from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
-from weft.exchange import World
+from weft.exchange import Communicator, World
 from weft.graph import cache_folder
 from weft.planner.cluster import KINDS, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
 from weft.quantities import as_age
 
-DAY = 86_400.0
+_DAY = 86_400.0
 DAYS = 30  # that a file counts
 
 
@@ -32,9 +32,7 @@ class KeptCluster:
         """`tell` gets the first worker's lines for its user. All workers call this together."""
         self._world, self._tell = world, tell if world.rank == 0 else lambda text: None
         comm = world.communicator("all")
-        mine = number_of((traits_of_machine(), world.carrier))
-        told = comm.gather(torch.tensor([mine], dtype=torch.float64))  # which holds it exactly
-        everyone = [int(number) for number in told]
+        everyone = numbers_of_all(number_of((traits_of_machine(), world.carrier)), comm)
         comm.close()
         folder, of = cache_folder(), number_of((world.hosts, everyone))
         self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
@@ -95,10 +93,15 @@ class KeptCluster:
         if [*cluster.workers_by_host] != self._world.workers or not cluster.work or cluster.measured is None:
             raise ConfigError(f"{path} is not what `weft probe` keeps there")
         check_sum(path)
-        if not -DAY < time.time() - cluster.measured < DAYS * DAY:
+        if not is_recent(cluster.measured):
             date = time.strftime("%Y-%m-%d", time.gmtime(cluster.measured))
             raise ConfigError(f"{path} is of {date}, and counts for {DAYS} days")
         return cluster
+
+
+def is_recent(measured: float) -> bool:
+    """Does what was measured at that time count?"""
+    return -_DAY < time.time() - measured < DAYS * _DAY
 
 
 def traits_of_machine() -> tuple[object, ...]:
@@ -114,3 +117,9 @@ def traits_of_machine() -> tuple[object, ...]:
 def number_of(traits: tuple[object, ...]) -> int:
     """A number of 48 bits for each."""
     return int.from_bytes(hashlib.sha256(repr(traits).encode()).digest()[:6], "big")
+
+
+def numbers_of_all(mine: int, comm: Communicator | None) -> list[int]:
+    """Such numbers of all workers; None: none of them is here. All workers call this together."""
+    told = torch.tensor([mine], dtype=torch.float64)  # which holds it exactly
+    return [int(number) for number in comm.gather(told)] if comm else [mine]

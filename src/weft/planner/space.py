@@ -171,9 +171,7 @@ class Space(ABC):
         """What a plan takes of each worker, besides time."""
         host, limit = min(cluster.hosts, key=lambda host: host.memory / host.workers), self.task.memory
         room, (own, there) = host.memory / host.workers, self.memory(plan, price, host.workers)
-        every = {one.memory / one.workers for one in cluster.hosts}
-        where = "a worker" if len(every) == 1 else f"a worker on {host.name}"
-        rooms = [Room(where, own, room if limit is None else min(room, limit))]
+        rooms = [Room("a worker", own, room if limit is None else min(room, limit))]
         if self.task.on_device:
             device, lists = device_of(cluster).memory, self.lists_there(plan.topology, cluster)
             rooms.append(Room("on its device", there + lists, device))
@@ -181,6 +179,8 @@ class Space(ABC):
                 most = DeviceLists.share * device
                 rooms.append(Room("on its device for the lists that it draws from", lists, most))
         lacking = next((room for room in rooms if room.used > room.there), None)
+        if lacking is rooms[0] and len({one.memory / one.workers for one in cluster.hosts}) > 1:
+            lacking = lacking._replace(where=f"a worker on {host.name}")
         return Takes(self.refused(plan), rooms, lacking, self.filling(plan, cluster) if plan.cache else 0.0)
 
     def on_device(self, plan: Plan, memory: Room, copies: float, cluster: Cluster) -> OnDevice:

@@ -55,8 +55,7 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
     with checkpoint.sensible(folder, checkpoint.MODEL):
         known = facts.get("graph") or {"num_classes": facts["classes"]}  # {...}: as versions before 0.2 saved it
         settings = Settings.restored(facts["settings"], str(folder))
-        widths = tuple(facts.get("widths", graph.feature_widths))
-        wanted = _Known(facts["features"], widths, known)
+        wanted = _Known(facts["features"], tuple(facts.get("widths", ())), known)
         applied = wanted.on(graph, folder, tells_classes=settings.task.name != "link")
     model = make_model(settings, applied)
     if takes_types(encoder_of(model)):
@@ -72,7 +71,7 @@ class _Known(NamedTuple):
     """What is known of the graph that a model was trained on."""
 
     features: int
-    widths: tuple[int, ...]  # features of vertices by their type, or of all
+    widths: tuple[int, ...]  # features of vertices by their type, or of all; early versions have none
     graph: dict[str, Any]  # its facts; of early versions only how many classes
 
     def on(self, graph: Graph, folder: Path, tells_classes: bool) -> Graph:
@@ -81,10 +80,10 @@ class _Known(NamedTuple):
         if names and len(names) != classes:
             raise ValueError(f"{len(names)} names of {classes} classes")
         like = "use the graph it was trained for, or one made in the same way"
-        if self.features != graph.num_features or self.widths != graph.feature_widths:
-            there = ", ".join(map(str, graph.feature_widths))
+        if self.features != graph.num_features or self.widths not in ((), graph.feature_widths):
+            takes, there = (", ".join(map(str, of)) for of in (self.widths or (self.features,), graph.feature_widths))
             raise ModelError(
-                f"the model in {folder} takes {', '.join(map(str, self.widths))} features (by type of vertex, if there are "
+                f"the model in {folder} takes {takes} features (by type of vertex, if there are "
                 f"several), the graph has {there}: {like}"
             )
         if tells_classes and graph.num_classes not in (0, classes) and not names:

@@ -18,9 +18,10 @@ from weft.exchange import Owners
 from weft.graph import Graph
 from weft.plan import Plan, Settings
 from weft.planner import Earlier, Sampling, Task, Workers, earlier
+from weft.planner.cluster_file import with_sum
 from weft.planner.counts import Shape
 from weft.planner.earlier import code_of
-from weft.planner.kept import DAY, DAYS
+from weft.planner.kept import DAYS
 from weft.planner.loads import LayerCost, ModelCost
 from weft.training import make_model
 
@@ -198,7 +199,7 @@ def test_a_class_that_is_in_no_file_is_always_timed(timings, cache, monkeypatch)
 def test_what_is_too_old_or_of_tomorrow_is_timed(timings, days, monkeypatch):
     now = time.time()
     with monkeypatch.context() as patch:
-        patch.setattr(earlier.time, "time", lambda: now - days * DAY)
+        patch.setattr(earlier.time, "time", lambda: now - days * 86_400)
         cost(timings)
     assert cost(timings) == (COST, None)
     assert cost(timings)[1] is not None and len(timings) == 2
@@ -218,8 +219,7 @@ def change_of(path):
     """A function that changes what the file says, with a sum that fits."""
 
     def change(**others):
-        text = json.dumps(json.loads(path.read_text().splitlines()[0]) | others)
-        path.write_text(f"{text}\n{zlib.crc32(text.encode()):08x}\n")
+        path.write_text(with_sum(json.dumps(json.loads(path.read_text().splitlines()[0]) | others) + "\n"))
 
     return change
 

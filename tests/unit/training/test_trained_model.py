@@ -152,6 +152,8 @@ def test_models_of_early_versions_are_read(tmp_path):
     assert "graph" not in json.loads((folder / "state.json").read_text())
     with pytest.raises(ModelError, match="tells 3 classes, the graph has 4"):
         load_model(folder, plain(np.arange(12) % 4))
+    with pytest.raises(ModelError, match=r"takes 4 features \(.*\), the graph has 2: use the graph"):
+        load_model(folder, plain(np.arange(12) % 3, features=np.zeros((12, 2), np.float32)))
 
 
 def test_the_command_writes_the_names_that_the_model_learned(tmp_path, capsys):
