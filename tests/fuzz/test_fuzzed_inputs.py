@@ -175,6 +175,7 @@ def cluster():
 
 @fuzzed
 @given(st.lists(st.tuples(st.integers(0, 60), WAYS, PLAIN), max_size=3))
+@example([(24, "cut", None), (33, "drop", None)])  # how long an exchange takes within a host, but not its bandwidth
 def test_cluster_files(tmp_path, changes):
     lines = cluster_text(cluster()).splitlines()
     for at, what, value in changes:

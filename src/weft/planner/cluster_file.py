@@ -117,9 +117,10 @@ def _exchange_text(cluster: Cluster) -> Iterator[str]:
         yield f"latency = {_number(cluster.latency)}  # {as_seconds(cluster.latency)} {told}"
     if cluster.together < 1:
         yield f"together = {_number(cluster.together)}  # of their bandwidths, what hosts keep while all send to all"
-    if cluster.near_bandwidth != NEVER:
-        near, speed = as_seconds(cluster.near_latency), as_bits(cluster.near_bandwidth)
+    near, speed = as_seconds(cluster.near_latency), as_bits(cluster.near_bandwidth)
+    if cluster.near_latency or cluster.near_bandwidth != NEVER:
         yield f"near_latency = {_number(cluster.near_latency)}  # {near} among the workers of one host"
+    if cluster.near_bandwidth != NEVER:
         yield f"near_bandwidth = {_number(cluster.near_bandwidth)}  # among them, of each worker: {speed} a second"
 
 
@@ -135,9 +136,10 @@ def _device_text(cluster: Cluster) -> Iterator[str]:
     yield f"pace = {_number(device.pace)}  # seconds there of the piece of work that `pace` in [work] is of"
     if len(cluster.hosts) > 1:
         yield f"latency = {_number(device.latency)}  # {as_seconds(device.latency)} that an exchange of nothing takes"
-    if device.near_bandwidth != NEVER:
-        near, speed = as_seconds(device.near_latency), as_bits(device.near_bandwidth)
+    near, speed = as_seconds(device.near_latency), as_bits(device.near_bandwidth)
+    if device.near_latency or device.near_bandwidth != NEVER:
         yield f"near_latency = {_number(device.near_latency)}  # {near}: among those of a host"
+    if device.near_bandwidth != NEVER:
         yield f"near_bandwidth = {_number(device.near_bandwidth)}  # to those of its host, of each device: {speed} a second"
     if device.far_bandwidth != NEVER:
         speed = as_bits(device.far_bandwidth)
