@@ -13,7 +13,7 @@ from torch import nn
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
-from weft.nn import encoder_of, takes_types
+from weft.nn import edge_arguments, encoder_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import make_model
@@ -40,6 +40,7 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph)
         file, function = settings.model.file
         settings = settings.changed(model=f"{file.absolute()}:{function}")
     known = asdict(graph.facts) | {"edge_types": graph.num_edge_types, "several_labels": graph.multi_label}
+    known["weighted"] = graph.edge_weight is not None
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     facts |= {"widths": graph.feature_widths, "graph": known}
     checkpoint.save(folder, dict(model.state_dict()), facts)
@@ -64,6 +65,8 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
+    if "edge_weight" in edge_arguments(encoder_of(model)):
+        wanted.check_weights(graph, folder)
     return TrainedModel(model, settings, applied, known.get("several_labels", graph.multi_label))
 
 
@@ -104,6 +107,16 @@ class _Known(NamedTuple):
             raise ModelError(
                 f"the model in {folder} knows {self._edge_types(graph)} types of edges, the graph has "
                 f"{applied.num_edge_types}: use a graph that has the same ones, or train it on this one"
+            )
+
+    def check_weights(self, graph: Graph, folder: Path) -> None:
+        """Refuse a graph whose edges have weights where those that a model was trained on had none, or the other way."""
+        there = graph.edge_weight is not None
+        if self.graph.get("weighted", there) != there:  # early versions do not say
+            trained, has = ("with", "none") if not there else ("without", "some")
+            raise ModelError(
+                f"the model in {folder} was trained {trained} weights of edges, which it takes; the graph has {has}: import "
+                f"it {trained} weights, or train the model on this one"
             )
 
     def _edge_types(self, graph: Graph) -> int:

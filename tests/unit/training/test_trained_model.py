@@ -167,3 +167,18 @@ def test_the_command_writes_the_names_that_the_model_learned(tmp_path, capsys):
     table = pq.read_table(out)
     assert table["class_name"].to_pylist() == [words[one] for one in table["class"].to_pylist()]
     assert weft.Graph.open(tmp_path / "new").labels is None
+
+
+@pytest.mark.parametrize(("then", "now", "said"), [(True, False, "trained with weights"), (False, True, "without")])
+def test_weights_of_edges_that_are_new_or_missing_are_refused(tmp_path, then, now, said):
+    graphs = {has: plain(np.arange(12) % 3, **({"edge_weight": np.ones(60)} if has else {})) for has in (then, now)}
+    folder = saved(tmp_path / "model", graphs[then], model="gcn")
+    assert load_model(folder, graphs[then]).model is not None
+    with pytest.raises(ModelError, match=said):
+        load_model(folder, graphs[now])
+
+
+def test_a_model_that_takes_no_weights_is_applied_with_them_or_without(tmp_path):
+    weighted, bare = (plain(np.arange(12) % 3, **more) for more in ({"edge_weight": np.ones(60)}, {}))
+    folder = saved(tmp_path / "model", weighted, model="sage")
+    assert (rows(folder, weighted) == rows(folder, bare)).all()
