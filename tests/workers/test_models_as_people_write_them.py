@@ -443,6 +443,41 @@ def test_steps_that_a_model_counts_itself_are_those_of_training(ranks, graphs):
         agree(ranks, graphs, Counting, plan=plan)
 
 
+class CountsAllCalls(Two):
+    """Another model in every other call, whatever the mode."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.calls, self.more = 0, nn.Linear(8, 8)
+
+    def between(self, x):
+        self.calls += 1
+        return self.more(x).tanh() if self.calls % 2 else x.tanh()
+
+
+def test_calls_that_a_model_counts_in_any_mode_are_those_of_the_run(ranks, graphs):
+    """No look at the model before is one: they are more on several workers."""
+    model = CountsAllCalls()
+    weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+    assert model.calls == 0
+    agree(ranks, graphs, CountsAllCalls, plan=Plan(("cover", "cover"), seeds="home"))
+
+
+class TimesANumber(Two):
+    """Rows times a number that is learned, which has no axis."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.scale = nn.Parameter(torch.tensor(0.7))
+
+    def between(self, x):
+        return x.relu() * self.scale
+
+
+def test_a_parameter_without_an_axis(ranks, graphs):
+    agree(ranks, graphs, TimesANumber, plan=Plan(("push", "pull"), seeds="home"))
+
+
 class Draws(Two):
     def __init__(self, how):
         super().__init__(SAGEConv)

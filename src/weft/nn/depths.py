@@ -10,6 +10,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, WeftError, reason_of
+from weft.nn.kept_state import state_kept
 from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
@@ -42,7 +43,11 @@ Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
 
 def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
-    """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on."""
+    """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on.
+
+    What the model keeps, such as a count of its calls, stays as it is.
+    """
+    check_can_run(model)
 
     def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         width = output_width(conv, x, given)
@@ -50,7 +55,8 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
         return x.new_zeros(len(x), width)
 
     def on(rows: int) -> int:
-        return answered(model, width, lambda like, wide: like.new_zeros(rows, wide), count, [rows] * DEEPEST)
+        with state_kept(model):
+            return answered(model, width, lambda like, wide: like.new_zeros(rows, wide), count, [rows] * DEEPEST)
 
     try:
         return on(0)
@@ -79,7 +85,6 @@ def answered(
 
     `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones.
     """
-    check_can_run(model)
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
     try:

@@ -127,7 +127,7 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
     try:
         for parameter in before:
             scale = parameter.shape[-1] ** -0.5 if parameter.dim() > 1 else 1.0
-            drawn = torch.from_numpy(numbers.standard_normal(parameter.shape) * scale)
+            drawn = torch.as_tensor(numbers.standard_normal(parameter.shape)) * scale  # of a scalar it is one number
             parameter.data = drawn.to(parameter.data)
         yield
     finally:

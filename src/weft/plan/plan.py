@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, Self
@@ -131,8 +131,12 @@ _OPTIONS = {one.name: one for one in fields(PlanSettings) if hasattr(Plan, one.n
 _TRUTH = {"on": True, "off": False, "true": True, "false": False}
 
 
-def options_of(words: Iterable[str]) -> dict[str, object]:
-    """Words such as seeds=home as options, their values as plain data: whether a plan has such options, it says itself."""
+def head_and_options(text: str) -> tuple[str, dict[str, object]]:
+    """A plan's text, such as `split cache=5%`: its first word, and its options as plain data.
+
+    Whether a plan has such options, it says itself.
+    """
+    head, *words = re.sub(r"\s*[+,]\s*", "+", text.strip()).split() or [""]
     options: dict[str, object] = {}
     for word in words:
         name, is_set, value = word.partition("=")
@@ -141,7 +145,7 @@ def options_of(words: Iterable[str]) -> dict[str, object]:
         if name in options:
             raise ConfigError(f"plan: {name} is said twice: drop one of them")
         options[name] = _meant(value)
-    return options
+    return head, options
 
 
 def _check_choice(name: str, value: object, choices: Collection[str]) -> None:
@@ -319,8 +323,8 @@ def plan_of(text: str, depth: int, options: Mapping[str, object] | None = None) 
 
     `options`: more of them, said elsewhere.
     """
-    head, *words = re.sub(r"\s*[+,]\s*", "+", text.strip()).split() or [""]
-    more, written = dict(options or {}), options_of(words)
+    head, written = head_and_options(text)
+    more = dict(options or {})
     for name in written.keys() & more.keys():
         if written[name] != more[name]:
             raise ConfigError(

@@ -27,7 +27,7 @@ from weft.plan.groups import (
     SamplingSettings,
     TaskSettings,
 )
-from weft.plan.plan import NAMED, OF_GRAPH
+from weft.plan.plan import NAMED, OF_GRAPH, head_and_options
 from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
@@ -107,8 +107,10 @@ class Settings:
     @property
     def decoupled(self) -> bool:
         """Is the model's decoupled variant trained, in place of the model itself?"""
-        named = self.strategy == "tp-decoupled" or "decoupled=on" in self.plan.name.split()
-        return self.sampling.full_graph and named
+        if not self.sampling.full_graph or self.plan.name.endswith((".toml", ".json")):  # no file may say so
+            return False
+        head, options = head_and_options(self.plan.name)
+        return bool(options.get("decoupled", head == "tp-decoupled"))
 
     @property
     def budget(self) -> float | None:

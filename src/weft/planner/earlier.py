@@ -47,7 +47,7 @@ class Earlier:
 
     def __init__(self, graph: Graph, model: nn.Module, shapes: list[Shape], task: Task, workers: Workers) -> None:
         """With workers that are here, all of them call this together."""
-        self._comm, self._device = workers.comm, workers.device
+        self._comm, self._device, self._depth = workers.comm, workers.device, len(shapes)
         code, folder = code_of(model), None if task.anew else cache_folder()
         sizes = [f"{size:.1e}" for shape in shapes for size in vars(shape).values()]  # other seeds reach about as many
         drawn = task.sampling and replace(task.sampling, seed=0, batches=None)
@@ -88,12 +88,12 @@ class Earlier:
         def sound() -> dict[str, Any] | None:
             try:
                 said = json.loads(without_sum(self._path.read_text(encoding="utf-8")) or "{}") if self._path else {}
-                _cost_of(said["cost"])
-                factors = [
-                    [plan, factor] for plan, factor in said["factors"] if _is_plan(plan) and 0 < factor < math.inf
-                ]
+                if len(_cost_of(said["cost"]).layers) != self._depth:
+                    return None
+                pairs = [[plan, factor] for plan, factor in said["factors"]]
+                factors = [[plan, factor] for plan, factor in pairs if _is_plan(plan) and _is_figure(factor) and factor]
                 return said | {"factors": factors} if is_recent(said["measured"]) else None
-            except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 return None
 
         return self._comm.decided(sound) if self._comm else sound()
@@ -134,10 +134,19 @@ def _file_of(kind: type) -> str:
 def _cost_of(said: dict[str, Any]) -> ModelCost:
     """Costs from plain data; a ValueError where they are none."""
     cost = ModelCost(**said | {"layers": [LayerCost(**one) for one in said["layers"]]})
-    values = [value for one in (cost, *cost.layers) for value in vars(one).values() if isinstance(value, float)]
-    if not all(0 <= value < math.inf for value in values):
+    device_pace = 0.0 if cost.device_pace is None else cost.device_pace
+    of_model = [cost.between, cost.step, cost.pace, cost.parameters, device_pace, *cost.widths]
+    values = [*of_model, *(value for layer in cost.layers for value in vars(layer).values())]
+    if not all(map(_is_figure, values)):
         raise ValueError("not what a step costs")
+    if len(cost.widths) != len(cost.layers) + 1:
+        raise ValueError("not what some layers cost")
     return cost
+
+
+def _is_figure(said: Any) -> bool:
+    """Is it a number, as times and bytes are? An OverflowError where it is far too large."""
+    return isinstance(said, int | float) and 0 <= float(said) < math.inf
 
 
 def _is_plan(said: dict[str, Any]) -> bool:

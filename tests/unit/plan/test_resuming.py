@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from weft.errors import TrainingError
-from weft.plan import DEFAULTS, PLACES, Settings
+from weft.plan import DEFAULTS, PLACES, Settings, plan_named
 from weft.plan.resuming import RULES, check_resumed, may_change, rule_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "training.md"
@@ -56,6 +56,18 @@ def test_the_decoupled_model_is_another_one():
     check_resumed(whole, Settings.of(full_graph=True, plan="tp"), "step-1")
     with pytest.raises(TrainingError, match="plan = halo"):
         check_resumed(whole, Settings.of(full_graph=True, plan="tp-decoupled"), "step-1")
+
+
+@pytest.mark.parametrize("plan", ["tp decoupled=on", "tp decoupled=true", "columns + columns decoupled=on"])
+def test_a_plan_that_says_decoupled_in_any_words_is_of_that_model(plan):
+    settings = Settings.of(full_graph=True, plan=plan)
+    assert settings.decoupled and plan_named(settings, 2).decoupled
+
+
+@pytest.mark.parametrize("plan", ["tp", "tp decoupled=off", "tp-decoupled decoupled=false"])
+def test_a_plan_that_says_that_it_is_not_decoupled_is_not(plan):
+    settings = Settings.of(full_graph=True, plan=plan)
+    assert not settings.decoupled and not plan_named(settings, 2).decoupled
 
 
 def test_docs_and_refusals_say_the_same():

@@ -233,9 +233,17 @@ def change_of(path):
         {"cost": {"step": 1.0}},
         {"cost": asdict(replace(COST, step=float("nan")))},
         {"cost": asdict(COST) | {"layers": [{"q": 1}]}},
+        {"cost": asdict(COST) | {"layers": []}},
+        {"cost": asdict(COST) | {"layers": [asdict(COST)["layers"][0]] * 2, "widths": [4, 2, 2]}},
+        {"cost": asdict(COST) | {"widths": "abc"}},
+        {"cost": asdict(COST) | {"widths": [4]}},
+        {"cost": asdict(COST) | {"step": -5}},
+        {"cost": asdict(COST) | {"step": None}},
+        {"cost": asdict(COST) | {"pace": 10**400}},
+        {"measured": 10**400},
         {"factors": 3},
         {"factors": [[1, 2, 3]]},
-        {"factors": [[{"layers": ["local"]}, "x"]]},
+        {"factors": [[{"layers": ["local"]}, 10**400]]},
     ],
     ids=str,
 )
@@ -253,7 +261,7 @@ def test_plans_that_are_none_any_more_are_left_out(timings, cache):
     (file,) = cache.iterdir()
     gone = plan.as_dict() | {"layers": ["zap", "pull"]}
     change_of(file)(
-        factors=[[gone, 1.5], [plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), 2.0]]
+        factors=[[gone, 1.5], [plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), "x"], [plan.as_dict(), 2.0]]
     )
     assert known().factors == {plan: 2.0}
 
