@@ -217,6 +217,8 @@ def test_what_would_have_no_effect_is_refused(parts):
     for both, named in beside:
         with pytest.raises(ConfigError, match=f"^{named} both say what the batches are of: give one of them"):
             weft.Loader(graph, [4, 3], **both)
+    with pytest.raises(ConfigError, match="plan='snp seeds=home'"):
+        weft.Loader(graph, [4, 3], 10, "snp", seeds="home")
     loader = weft.Loader(graph, [4, 3], 10, "split wire=float16", dtype="float64")
     with pytest.raises(ConfigError, match="wire=float16 would have no effect on rows of float64"):
         weft.parallel(make_model(graph), loader)

@@ -266,4 +266,9 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
         return None if split == "train" else graph.seeds(split)
+    if isinstance(seeds, str):
+        raise ConfigError(
+            f"seeds are vertices here (ids, or a mask), not {seeds!r}: where a plan computes them, its text says, as in "
+            f"plan='snp seeds={seeds}'"
+        )
     return ids_of(graph, seeds, "seeds")

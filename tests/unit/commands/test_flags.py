@@ -120,7 +120,7 @@ def test_closed_streams_are_nobodys_mistake(tmp_path, closed):
     then = "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
     command = f"import os, sys; [os.close(stream) for stream in {closed}]; {then}"
     done = subprocess.run(
-        [sys.executable, "-c", command, "-m", "weft.cli", *words], cwd=tmp_path, stderr=subprocess.PIPE, check=False
+        [sys.executable, "-c", command, "-m", "weft", *words], cwd=tmp_path, stderr=subprocess.PIPE, check=False
     )
     assert (done.returncode, done.stderr) == (0, b"")
     assert Graph.open(tmp_path / "g").num_vertices == 100
