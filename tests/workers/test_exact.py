@@ -44,6 +44,8 @@ PLANS = {
     "split by host, cache": plan("cover", "cover", group="host", cache=0.2, **HOME),
     "pull by host": plan("pull", "pull", group="host", **HOME),
     "nfp by host": plan("columns", "local", group="host"),
+    "dnp by host": plan("pull", "local", group="host"),
+    "split below, by host": plan("cover", "local", group="host", **HOME),
 }
 METHODS = ("random", "metis", "kaminpar")
 SHARES = {2: (5, 1), 3: (1, 4, 2), 4: (2, 2, 1, 1)}  # of workers that are not to do the same
@@ -60,10 +62,10 @@ FAST = {
     "gcn-weights": ["snp", "split by cover", "nfp", "nfp by host", "gdp, partitioned"],
     "gin": ["snp", "dnp", "split by cover", "nfp"],
     "gat": ["leap", "snp", "dnp", "split by cover", "nfp", "push, seeds spread"],
-    "gatv2": ["snp", "dnp", "split by cover"],
+    "gatv2": ["snp", "dnp", "split by cover", "dnp by host", "split below, by host"],
     "film": ["snp", "dnp", "split by cover"],
-    "deepgcn": ["snp", "dnp", "split by cover"],
-    "jk": ["dnp", "split by push", "push, seeds spread"],
+    "deepgcn": ["snp", "dnp", "split by cover", "dnp by host"],
+    "jk": ["dnp", "split by push", "push, seeds spread", "dnp by host", "split below, by host"],
     "rgcn": [
         "gdp",
         "leap",

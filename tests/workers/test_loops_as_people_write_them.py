@@ -16,6 +16,7 @@ from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
 
 PLANS = ["gdp", "split", "migrate"]
+NUMBERS = {"dtype": "float64", "threads": 1, "seed": 5}
 open_graph = cache(Graph.open)
 
 
@@ -39,7 +40,7 @@ class Model(nn.Module):
 def made(world, folder, plan, seed=3, beside=(), **options):
     """A loader, a model and what runs it."""
     graph = open_graph(folder / str(world.size))
-    options = {"dtype": "float64", "threads": 1, "seed": 5} | options
+    options = NUMBERS | options
     loader = weft.Loader(graph, [-1, -1], 36 // world.size, plan, world=world, **options)
     with seeded(seed):
         model = Model(graph.num_features).to(getattr(torch, options["dtype"]))
@@ -85,6 +86,51 @@ def test_gradients_that_were_summed_are_added_to(ranks, parts, plan, to_none):
         return flat(model)
 
     agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("to_none", [True, False])
+def test_two_runs_of_one_model(ranks, parts, plan, to_none):
+    """Each with batches of its own, as of labels and of something else, whose gradients make a step together."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        other = weft.Loader(loader.graph, [3, 3], 18 // world.size, "gdp", world=world, **NUMBERS)
+        second = weft.parallel(model, other)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch, more in zip(loader, other, strict=False):
+            backward(run, batch)
+            run.sync()
+            backward(second, more)
+            second.sync()
+            if batch.index % 3 != 1:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+        run.close()
+        second.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_new_run_adds_to_what_another_summed(ranks, parts, closed):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        backward(run, next(iter(loader)))
+        run.sync()
+        if closed:
+            run.close()
+        del run
+        other = weft.Loader(loader.graph, [3, 3], 18 // world.size, "gdp", world=world, **NUMBERS)
+        second = weft.parallel(model, other)
+        backward(second, next(iter(other)))
+        second.sync()
+        torch.optim.SGD(model.parameters(), 0.5).step()
+        second.close()
+        return flat(model)
+
+    agree(ranks, parts, "split", loop)
 
 
 @pytest.mark.parametrize("to_none", [True, False])

@@ -32,7 +32,7 @@ from weft.keys import seeded
 from weft.nn.conv import blackbox
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
-from weft.training import Notice, Trainer, make_model
+from weft.training import Notice, Trainer, make_model, set_up
 from weft.training.objectives import links
 from weft.training.objectives.vertices import LossObjective
 
@@ -476,6 +476,143 @@ class TimesANumber(Two):
 
 def test_a_parameter_without_an_axis(ranks, graphs):
     agree(ranks, graphs, TimesANumber, plan=Plan(("push", "pull"), seeds="home"))
+
+
+class Guarded(nn.Module):
+    """Residuals where rows are alike, as people ask for that."""
+
+    def __init__(self, alike):
+        super().__init__()
+        self.convs, self.alike = nn.ModuleList([SAGEConv(WIDTH, WIDTH), SAGEConv(WIDTH, CLASSES)]), alike
+
+    def forward(self, x, edge_index):
+        for conv in self.convs:
+            h = conv(x, edge_index)
+            x = (h + x if self.alike(h, x) else h).tanh()
+        return x
+
+
+GUARDS = {
+    "shape": lambda h, x: h.shape == x.shape,
+    "size": lambda h, x: h.size() == x.size(),
+    "rows": lambda h, x: x.size(0) <= h.shape[0] and h.shape[0] >= len(h) and not x.size(0) > h.size(0) and h.size(-1) == x.size(1),
+    "by hand": lambda h, x: h.shape[1] == WIDTH,
+}
+
+
+@pytest.mark.parametrize("full", [False, True], ids=["batches", "the full graph"])
+@pytest.mark.parametrize("guard", some(GUARDS, "shape", "rows"))
+def test_residuals_of_rows_of_one_shape(ranks, graphs, guard, full):
+    """There are as many rows behind a convolution as before it, in a batch too: as on the whole graph."""
+    more = {"full_graph": True} if full else {}
+    plan = Plan(("pull", "cover"), seeds="home", **({"scope": "graph", "replicate": True} if full else {}))
+    agree(ranks, graphs, lambda: Guarded(GUARDS[guard]), plan=plan, **more)
+    alike, always = (
+        ranks(1, lambda world, of=GUARDS[name]: losses(world, graphs, lambda: Guarded(of), **more))[0]
+        for name in (guard, "by hand")
+    )
+    assert alike == always
+
+
+@pytest.mark.parametrize("guard", [lambda h, x: len(h) == len(x), lambda h, x: h.numel() == x.numel()])
+def test_other_questions_for_as_many_rows_are_refused(graphs, guard):
+    loader = weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))
+    with pytest.raises(ModelError, match=r"before convs.1 .* compare shapes or sizes, as in h.shape == x.shape"):
+        weft.parallel(Guarded(lambda h, x: guard(h, x) and h.shape[-1] == x.shape[-1]), loader)
+
+
+class SpectralNorm(Two):
+    """A norm that takes a step in each forward in training."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.map = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
+
+    def between(self, x):
+        return self.map(x).relu()
+
+
+def test_what_a_model_keeps_steps_once_a_batch_however_many_parts_that_has(ranks, graphs):
+    for make in (SpectralNorm, Counting):
+        alone = ranks(1, lambda world: losses(world, graphs, make))[0]  # noqa: B023
+        parts = ranks(1, lambda world: losses(world, graphs, make, micro_batches=3))[0]  # noqa: B023
+        assert parts == pytest.approx(alone, abs=1e-10)
+        agree(ranks, graphs, make, plan=Plan(("local", "local"), seeds="home", models="migrate"))
+
+
+class ById(Two):
+    """Besides, rows of a table, by what the first feature says."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.table = nn.Embedding(5, 8, sparse=True)
+
+    def between(self, x):
+        return x.relu() + self.table((x[:, 0] > 0).long())
+
+
+def test_sparse_gradients_of_several_workers_are_refused(ranks, graphs):
+    with pytest.raises(TrainingError, match="a gradient is sparse"):
+        ranks(2, lambda world: losses(world, graphs, ById, optimizer="sgd"))
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_complex_numbers_are_refused(graphs, kind):
+    model, of = Two(SAGEConv), torch.ones(8, dtype=torch.complex64)
+    if kind == "buffer":
+        model.register_buffer("turn", of)
+    else:
+        model.turn = nn.Parameter(of)
+    with pytest.raises(ModelError, match=r"complex numbers \(turn\).*view_as_real"):
+        weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2)))
+
+
+def test_weights_of_classes_are_in_the_models_numbers(graphs):
+    weights = nn.CrossEntropyLoss(weight=torch.arange(1.0, 1 + CLASSES), reduction="none")
+    model, graph = Two(SAGEConv).double(), open_graph(graphs / "1")
+    result = weft.train(graph, model, loss=weights, fanouts=(3, 2), epochs=1, dtype="float64")
+    assert result.best_epoch == 0 and weights.weight.dtype == torch.float64
+
+
+class Warming(nn.Module):
+    """A loss that counts, and counts for more later."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, rows, labels):
+        self.calls += 1
+        return F.cross_entropy(rows, labels, reduction="none") * 0.8**self.calls
+
+
+class WarmingOfAll(weft.VertexObjective):
+    """The same as an objective."""
+
+    calls = 0
+
+    def loss(self, model, rows, targets):
+        self.calls += 1
+        return super().loss(model, rows, targets) * 0.8**self.calls
+
+
+@pytest.mark.parametrize("make", [lambda: LossObjective(Warming()), WarmingOfAll])
+def test_calls_that_a_loss_counts_are_those_of_training(ranks, graphs, make):
+    """No look at whether it is a sum is one."""
+
+    def trained(world):
+        graph = open_graph(graphs / str(world.size))
+        told = Settings.of(dtype="float64", threads=1, epochs=2, fanouts=(3, 2), batch_size=36 // world.size)
+        with seeded(3):
+            model = Two(SAGEConv).double()
+        trainer = Trainer(graph, model, told, world=world, objective=set_up(make(), graph, told))
+        found = [trainer.train_epoch(epoch)[1] for epoch in range(2)]
+        trainer.close()
+        return found
+
+    alone, *others = (ranks(size, trained)[0] for size in (1, 2, 3))
+    for found in others:
+        assert found == pytest.approx(alone, abs=1e-10)
 
 
 class Draws(Two):

@@ -79,7 +79,7 @@ class Owners:
         by_member = [
             [p for p, m in zip(pieces, self._members, strict=True) if m == member] for member in range(self.size)
         ]
-        joined = [np.concatenate(parts) for parts in by_member]
+        joined = [parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts), kind="stable") for parts in by_member]
         return Grouped(np.concatenate(joined), [len(part) for part in joined])
 
     def member_of(self, ids: np.ndarray) -> np.ndarray:

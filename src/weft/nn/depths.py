@@ -142,6 +142,11 @@ def check_can_run(model: nn.Module) -> None:
             f"{type(model).__name__}.forward takes dictionaries by type ({', '.join(arguments)}): a model gets the rows of "
             f"all types as one x, then edge_index, edge_type and node_type: use RGCNConv, or weft.nn.build('rgcn', ...)"
         )
+    if complex_ := [name for name, of in (*model.named_parameters(), *model.named_buffers()) if of.dtype.is_complex]:
+        raise ModelError(
+            f"{type(model).__name__} has complex numbers ({complex_[0]}), and models are computed in real ones: keep both "
+            f"parts of each (torch.view_as_real), or make them in the forward (torch.polar)"
+        )
     if lazy := [name for name, parameter in model.named_parameters() if is_lazy(parameter)]:
         raise ModelError(
             f"{type(model).__name__} has parameters without values yet ({lazy[0]}): give its layers in_channels in place of "

@@ -1,9 +1,10 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
+from inspect import ismethod
 from typing import cast
 
 import torch
@@ -20,9 +21,10 @@ Attributes = dict[str, tuple[object, object]]  # the thing, and where it may cha
 class KeptState:
     """What a module and those in it keep, as it was when this was made."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, besides: Container[str] = ()) -> None:
+        """`besides`: the buffers that are none of it, by name."""
         self._module = module
-        self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if name not in besides}
         self._attributes = [(part, _attributes(part)) for part in module.modules() if not _is_lazy(part)]
 
     def has_changed(self) -> bool:
@@ -33,12 +35,11 @@ class KeptState:
         """Let it be as it was."""
         with torch.no_grad():
             for name, buffer in self._module.named_buffers():
-                buffer.copy_(self._buffers.get(name, buffer))
+                kept = self._buffers.get(name, buffer)
+                if kept is not buffer and not torch.equal(kept, buffer):  # others may be kept for a backward pass
+                    buffer.copy_(kept)
         for part, before in self._attributes:
-            for name in _own(part).keys() - before.keys():
-                if not name.startswith("_"):
-                    del vars(part)[name]
-            vars(part).update((name, _as_before(*pair)) for name, pair in before.items())
+            _put_back(part, before)
 
 
 @contextmanager
@@ -49,6 +50,22 @@ def state_kept(module: nn.Module) -> Iterator[KeptState]:
         yield state
     finally:
         state.put_back()
+
+
+@contextmanager
+def left_alone(thing: object) -> Iterator[None]:
+    """After it a thing, such as a loss, keeps what it did before: a module, or attributes and modules among them."""
+    thing = thing.__self__ if ismethod(thing) else thing
+    attributes = {} if isinstance(thing, nn.Module) else _attributes(thing)
+    modules = [of for of in (thing, *getattr(thing, "__dict__", {}).values()) if isinstance(of, nn.Module)]
+    states = [KeptState(module) for module in modules]
+    try:
+        yield
+    finally:
+        for state in states:
+            state.put_back()
+        if attributes:
+            _put_back(thing, attributes)
 
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
@@ -71,13 +88,20 @@ def take_plain_state(model: nn.Module, state: Sequence[tuple[str, str, object]])
         setattr(module, name, value)
 
 
-def _own(module: nn.Module) -> dict[str, object]:
+def _own(thing: object) -> dict[str, object]:
     """What is no parameter, buffer or module."""
-    return {name: value for name, value in vars(module).items() if name not in _OF_TORCH}
+    return {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in _OF_TORCH}
 
 
-def _attributes(module: nn.Module) -> Attributes:
-    return {name: (value, _copied(value)) for name, value in _own(module).items()}
+def _attributes(thing: object) -> Attributes:
+    return {name: (value, _copied(value)) for name, value in _own(thing).items()}
+
+
+def _put_back(thing: object, before: Attributes) -> None:
+    for name in _own(thing).keys() - before.keys():
+        if not name.startswith("_"):
+            del vars(thing)[name]
+    vars(thing).update((name, _as_before(*pair)) for name, pair in before.items())
 
 
 def _copied(thing: object) -> object:

@@ -79,6 +79,11 @@ def _check(
     if by is not None or whole.generators != part.generators:
         return
     mixing = _unlike(whole, part)
+    if mixing is None and (asks := _unlike(tried(_SOME, fewer=0), whole, as_many=False)) is not None:
+        raise ModelError(
+            f"{asks} hangs{when} on whether a convolution leaves as many rows as it takes, which it does on the whole graph "
+            f"and not in a batch: compare shapes or sizes, as in h.shape == x.shape (not len or numel), or widths alone"
+        )
     if mixing is None and several and (by_place := _unlike(tried(_SOME, moved=True), part)) is not None:
         raise ModelError(
             f"{by_place} takes rows from before a convolution by their places{when}, which under some plans are other "
@@ -97,10 +102,13 @@ def _check(
         )
 
 
-def _unlike(whole: _Trial, part: _Trial) -> str | None:
-    """Who made other rows of some vertices where there were more of them; None: nobody did, or they went other ways."""
+def _unlike(whole: _Trial, part: _Trial, as_many: bool = True) -> str | None:
+    """Who made other rows of some vertices where there were more of them; None: nobody did.
+
+    `as_many`: nor did it, if the model went other ways.
+    """
     if len(whole.noted) != len(part.noted):
-        return None
+        return None if as_many else whole.noted[-1][0]
     for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
         first = whole.first(rows)
         theirs = rows if len(rows) == len(some) else rows[part.first(some) - first :][: len(some)]

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 import torch.nn.functional as F
@@ -37,6 +37,7 @@ _ALONG: dict[str, dict[str, Any]] = {
 }
 _SWAP = ("transpose", "swapaxes", "swapdims")
 _ALL = ("take", "t", "adjoint", "msort")
+_SHAPE = (Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
 
 
 @dataclass
@@ -72,6 +73,45 @@ class Pass:
     def by_row(self, function: Callable[..., Tensor], depth: int, *rows: Tensor) -> Tensor:
         """What a function makes of each row by itself, its dropout keyed as outside of convolutions."""
         return without_depth(function(*(Rows.of(x, depth, self) for x in rows)))
+
+
+class RowCount(int):
+    """How many rows there are at a depth of a pass: as many as at any other one, where they are compared.
+
+    On the whole graph they are. So `if h.shape == x.shape: h = h + x` hangs on widths alone, and not on who is in a batch.
+    """
+
+    run: Pass
+
+    @staticmethod
+    def of(count: int, run: Pass) -> "RowCount":
+        """A count in a pass."""
+        found = RowCount(count)
+        found.run = run
+        return found
+
+    def __eq__(self, other: object) -> bool:
+        return self._alike(other) or int.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self._alike(other) and int.__ne__(self, other)
+
+    def __lt__(self, other: int) -> bool:
+        return not self._alike(other) and int.__lt__(self, other)
+
+    def __gt__(self, other: int) -> bool:
+        return not self._alike(other) and int.__gt__(self, other)
+
+    def __le__(self, other: int) -> bool:
+        return self._alike(other) or int.__le__(self, other)
+
+    def __ge__(self, other: int) -> bool:
+        return self._alike(other) or int.__ge__(self, other)
+
+    __hash__ = int.__hash__
+
+    def _alike(self, other: object) -> bool:
+        return isinstance(other, RowCount) and other.run is self.run
 
 
 class Rows(Tensor):
@@ -127,6 +167,8 @@ class Rows(Tensor):
             if func is F.batch_norm and size == 1:
                 args, kwargs = by_running_averages(*args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
+            if func in _SHAPE:
+                return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
             return _marked(result, depth, size, run) if _keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
@@ -402,6 +444,13 @@ def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[s
 def _many(*given: Any) -> Sequence[Any]:
     """Dimensions, given one by one or as a tuple."""
     return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
+
+
+def _counted(shape: torch.Size | int, dims: int, asked: Sequence[int], run: Pass) -> torch.Size | int:
+    """The shape of rows, or one of its numbers, in which that of rows is a count of this pass."""
+    if isinstance(shape, torch.Size):
+        return torch.Size((RowCount.of(shape[0], run), *shape[1:]))
+    return RowCount.of(shape, run) if asked[0] % dims == 0 else shape
 
 
 def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:

@@ -11,13 +11,14 @@ from typing import ClassVar, TypedDict
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.devices import Movable
 from weft.errors import ConfigError, ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
+from weft.nn import KeptState, running_averages
 from weft.placements import Merge, Program
 from weft.sampling import Batches, Block, WholeBatch
 from weft.training.objectives import Examples, Objective, Targets
@@ -144,8 +145,10 @@ class Schedule:
     settled = True  # is it known how the next epoch's batches will be gone through?
     skips_empty = False  # are a worker's parts without an example of its own left out?
 
-    def __init__(self, number: int = 1) -> None:
-        self._number = number
+    def __init__(self, number: int = 1, model: nn.Module | None = None) -> None:
+        """`model`: that goes through several parts."""
+        self._number, self._stepping = number, model
+        self._kept: KeptState | None = None  # what that kept when the batch was begun
 
     def count(self, examples: Examples) -> int:
         """How many parts a batch has: as many as were asked for; none is empty on all workers."""
@@ -160,8 +163,22 @@ class Schedule:
             examples = examples.take(np.array_split(np.arange(examples.size), count)[part])
         return team.share(examples, when, lane)
 
+    def begin(self) -> None:
+        """Called before a batch, and `again` before each part that is run here.
+
+        What a model keeps (a spectral norm's vectors, a count of steps) steps once a batch, however many parts that has; but
+        for the averages of batch normalisations, which are of all rows.
+        """
+        if self._stepping is not None:
+            self._kept = KeptState(self._stepping, besides=running_averages(self._stepping))
+
+    def again(self) -> None:
+        """Let the model keep what it kept when the batch was begun."""
+        if self._kept is not None:
+            self._kept.put_back()
+
     def before(self, part: int) -> None:
-        """Called before each part of a batch is computed."""
+        """Called before each part of a batch."""
 
     def after(self) -> None:
         """Called after the last part of a batch."""
@@ -303,9 +320,11 @@ class PrefetchingFeed(Feed):
         """A batch's parts, with what the schedule does between them."""
         schedule = self._schedule_of(when.stream)
         draws_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
+        schedule.begin()
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if len(part.seeds) or not schedule.skips_empty:
+                schedule.again()
                 part.draws_key = draws_key
                 yield part
                 self.merge = part.program.layers[0].inputs.asked

@@ -50,6 +50,9 @@ class GradientSync:
         self._parameters, self._comm = list(parameters), comm
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
         self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
+        for place, parameter in enumerate(self._parameters):
+            if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
+                self._hook(place, parameter)
 
     def __call__(self, *numbers: float | Tensor) -> list[float]:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
@@ -74,6 +77,10 @@ class GradientSync:
         if parameter.grad is None:
             return
         setattr(parameter.grad, _SUMMED, True)
+        self._hook(place, parameter)
+
+    def _hook(self, place: int, parameter: nn.Parameter) -> None:
+        """Have it noted when something is added to a parameter's gradient, if there is any."""
         if place not in self._hooks and parameter.requires_grad:
             adds = get_gradient_edge(parameter).node
             self._hooks[place] = adds, adds.register_prehook(partial(_grows, parameter))
@@ -82,6 +89,10 @@ class GradientSync:
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
     own = [None if hasattr(p.grad, _SUMMED) else p.grad for p in parameters]
+    if any(g is not None and g.layout is not torch.strided for g in own):
+        raise TrainingError(
+            "a gradient is sparse, as nn.Embedding(sparse=True) gives it: several workers add up whole ones: leave out sparse"
+        )
     have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
     return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
 
@@ -113,11 +124,14 @@ def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
 
 
 def _grows(parameter: nn.Parameter, *_: Any) -> None:
-    """Called before something is added to a gradient: what is summed already is set aside.
+    """Called before something is added to a gradient, by each run of its parameter: what is summed already is set aside.
 
     It is a hook of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
     """
     grad = parameter.grad
+    before: _Before | None = getattr(grad, _BEFORE, None)
+    if before is not None and grad is not None and grad._version < before.added:  # another run has noted it
+        return
     summed = summed_before(grad)
     if summed is None:
         parameter.grad = None if hasattr(grad, _BEFORE) else grad  # set to zero

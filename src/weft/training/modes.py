@@ -187,7 +187,7 @@ class MiniBatchMode(Mode):
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
         plan, number = team.plan, self.settings.parallel.micro_batches
         if plan.models == "stay":
-            return Schedule(number)
+            return Schedule(number, model if number > 1 else None)
         if number > 1:
             raise ConfigError(
                 "micro_batches means nothing to models that migrate, which go through a batch by time steps"

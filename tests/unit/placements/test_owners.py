@@ -49,4 +49,6 @@ def test_a_team_answers_for_all_parts_and_keeps_its_shares():
     team = everybody.among([1, 3])
     assert team.member_of(np.array([5, 15, 25, 35], dtype=np.int32)).tolist() == [0, 0, 0, 1]
     assert team.shares == pytest.approx([0.2, 0.8])
+    ids = np.array([35, 25, 5, 15, 36, 6], dtype=np.int32)
+    assert team.group(ids).order.tolist() == [1, 2, 3, 5, 0, 4]  # of each member as they came
     assert everybody.among([0, 1, 2, 3]).shares.tolist() == everybody.shares.tolist()

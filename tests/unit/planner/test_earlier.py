@@ -260,9 +260,8 @@ def test_plans_that_are_none_any_more_are_left_out(timings, cache):
     plan = Plan(("pull", "pull"), seeds="home")
     (file,) = cache.iterdir()
     gone = plan.as_dict() | {"layers": ["zap", "pull"]}
-    change_of(file)(
-        factors=[[gone, 1.5], [plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), "x"], [plan.as_dict(), 2.0]]
-    )
+    odd = [[plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), "x"]]
+    change_of(file)(factors=[[gone, 1.5], *odd, [plan.as_dict(), 2.0]])
     assert known().factors == {plan: 2.0}
 
 

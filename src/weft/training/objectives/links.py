@@ -115,7 +115,7 @@ class LinkObjective(Objective):
         if model.known:
             return
         count = min(len(targets), max(2, _SCORES // targets.tails.shape[1]))
-        tried = Halves.of(partial(_scores_of, model, targets, rows.detach()), count)
+        tried = Halves.of(partial(_scores_of, model, targets, rows.detach()), count, model.decoder)
         who = f"decoder {type(model.decoder).__name__}"
         tried.check_draws(who)
         if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):

@@ -22,7 +22,7 @@ from weft.devices import Movable
 from weft.errors import TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.nn import LeftOut
+from weft.nn import LeftOut, left_alone
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
@@ -40,13 +40,13 @@ class Halves(NamedTuple):
     by: str | None  # by this function of torch, as many as there are examples
 
     @classmethod
-    def of(cls, tell: Callable[[int, int], Tensor], count: int) -> Self:
-        """`tell`: a loss or scores of the examples from one place to another."""
+    def of(cls, tell: Callable[[int, int], Tensor], count: int, by: object) -> Self:
+        """`tell`: a loss or scores of the examples from one place to another. `by` this, which keeps what it did before."""
         found: list[Tensor] = []
         drew: list[DrawnShapes] = []
         with torch.random.fork_rng(devices=[]), torch.no_grad(), LeftOut(F.batch_norm):
             for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-                with Draws() as drawn:
+                with Draws() as drawn, left_alone(by):
                     found.append(tell(start, end))
                 drew.append(drawn.shapes)
         whole, first, rest = found

@@ -125,7 +125,7 @@ class VertexObjective(Objective):
         def loss_of(first: int, end: int) -> Tensor:
             return self.loss(model, rows.detach()[first:end], targets.of(slice(first, end)))
 
-        tried, who = Halves.of(loss_of, len(rows)), f"{type(self).__name__}.loss()"
+        tried, who = Halves.of(loss_of, len(rows), self), f"{type(self).__name__}.loss()"
         tried.check_draws(who)
         if not tried.drew and not alike(tried.first + tried.rest, tried.whole):
             raise TrainingError(
@@ -212,6 +212,8 @@ class LossObjective(VertexObjective):
                 f"the model gives a tensor of shape {tuple(rows.shape)}, of which there is no accuracy: give a row of "
                 f"numbers a vertex, or an objective with a figure of its own"
             )
+        if isinstance(self._loss, nn.Module):  # which may have weights of classes
+            self._loss.to(rows)
         losses = self._loss(rows, labels)
         if not isinstance(losses, Tensor) or losses.shape != (len(rows),):
             got = f"tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
@@ -228,7 +230,7 @@ class LossObjective(VertexObjective):
         def losses_of(first: int, end: int) -> Tensor:
             return self._losses(rows.detach()[first:end], targets.of(slice(first, end)))
 
-        tried = Halves.of(losses_of, len(rows))
+        tried = Halves.of(losses_of, len(rows), self._loss)
         tried.check_draws("the loss function")
         if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):
             raise TrainingError(
