@@ -495,7 +495,9 @@ class Guarded(nn.Module):
 GUARDS = {
     "shape": lambda h, x: h.shape == x.shape,
     "size": lambda h, x: h.size() == x.size(),
-    "rows": lambda h, x: x.size(0) <= h.shape[0] and h.shape[0] >= len(h) and not x.size(0) > h.size(0) and h.size(-1) == x.size(1),
+    "rows": lambda h, x: (
+        x.size(0) <= h.shape[0] and h.shape[0] >= len(h) and not x.size(0) > h.size(0) and h.size(-1) == x.size(1)
+    ),
     "by hand": lambda h, x: h.shape[1] == WIDTH,
 }
 

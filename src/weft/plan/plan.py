@@ -263,6 +263,8 @@ def _meant(text: str) -> object:
     if text in _TRUTH:
         return _TRUTH[text]
     if text.endswith("%") and isinstance(share := _number(text[:-1]), int | float):
+        if not 0 <= share <= 100:
+            raise ConfigError(f"plan: {text} is no share: give 0% to 100%, or a size such as 64MB")
         return share / 100
     return size_of(text) or _number(text)
 

@@ -91,7 +91,7 @@ def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     own = [None if hasattr(p.grad, _SUMMED) else p.grad for p in parameters]
     if any(g is not None and g.layout is not torch.strided for g in own):
         raise TrainingError(
-            "a gradient is sparse, as nn.Embedding(sparse=True) gives it: several workers add up whole ones: leave out sparse"
+            "a gradient is sparse, as nn.Embedding(sparse=True) gives it: several workers add up whole ones, so drop sparse"
         )
     have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
     return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])

@@ -1,6 +1,7 @@
 """What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
 
 import os
+import re
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -12,6 +13,7 @@ import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
+from torch_geometric.nn import MessagePassing
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
@@ -154,6 +156,7 @@ class RunState:
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
+                "learned": _in_words(self._run),
                 "attributes": [one for one in plain_state(self._model) if one not in self._attributes],
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
@@ -202,6 +205,7 @@ class RunState:
             then = Settings.restored(found.state["settings"], found.folder.name)
             self._check_same_run(found, then)
             self._check_past(found.folder.name, then, progress)
+            self._tell_others(found)
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
@@ -235,6 +239,18 @@ class RunState:
             raise TrainingError(
                 f"the checkpoint {name} is of a run whose rows travelled as {state['wire']}, now they are to as {wire}: set "
                 f"wire = '{state['wire']}', or choose another folder"
+            )
+
+    def _tell_others(self, found: Checkpoint) -> None:
+        """Tell of a model, or a loss, that reads otherwise: whether it is another one, only its author knows."""
+        now = _in_words(self._run)
+        then = found.state.get("learned", now)  # of an older Weft: not known
+        if then != now:
+            before, after = next(
+                (pair for pair in zip(then, now, strict=False) if pair[0] != pair[1]), ("less", "more")
+            )
+            self._tell(
+                Notice(f"the checkpoint {found.folder.name} is of another model or loss: {before} (now {after})")
             )
 
     def _check_past(self, name: str, then: Settings, progress: Progress) -> None:
@@ -296,3 +312,12 @@ def _newest(kept: CheckpointSettings, comm: Communicator) -> Checkpoint | None:
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _in_words(run: Run) -> list[str]:
+    """A model and what it learns by, as far as they say themselves what they are: a line for each of its parts."""
+    modules = [
+        (at, of) for at, of in run.model.named_modules() if isinstance(of, MessagePassing) or not [*of.children()]
+    ]
+    lines = [f"{at or 'the model'}: {of}" for at, of in modules]
+    return [re.sub(r" at 0x[0-9a-f]+", "", line) for line in [*lines, f"learned: {run.objective}"]]

@@ -17,7 +17,8 @@ from weft.errors import StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import seeded
 from weft.plan import Settings
-from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model
+from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model, set_up
+from weft.training.objectives import LossObjective
 from weft.training.run_state import Progress
 
 USUAL = {"hidden": 8, "fanouts": (3, 3), "batch_size": 60, "threads": 1, "dropout": 0.2, "lr": 0.02}
@@ -300,6 +301,25 @@ class TestLonger:
         run(graph, epochs=2, **first, checkpoint=tmp_path)
         with pytest.raises(TrainingError, match=match):
             run(graph, **{"epochs": 2} | first | then, checkpoint=tmp_path, resume=True)
+
+    @pytest.mark.parametrize(
+        ("then", "now", "loss", "said"),
+        [
+            ({"aggr": "max"}, {"aggr": "max"}, None, None),
+            ({}, {"aggr": "max"}, None, "aggr=mean) (now convs.0: SAGEConv(6, 8, aggr=max))"),
+            ({}, {"act": "elu"}, None, "act: ReLU() (now act: ELU(alpha=1.0))"),
+            ({}, {}, torch.nn.CrossEntropyLoss(reduction="none"), "VertexObjective (now learned: CrossEntropyLoss())"),
+        ],
+    )
+    def test_a_model_or_a_loss_that_reads_otherwise_is_told(self, graph, tmp_path, then, now, loss, said):
+        events, settings = [], Settings.of(**USUAL, epochs=1, checkpoint=tmp_path)
+        models = [GraphSAGE(graph.num_features, 8, 2, graph.num_classes, **of) for of in (then, now)]
+        Trainer(graph, models[0], settings).fit()
+        objective = None if loss is None else set_up(LossObjective(loss), graph, settings)
+        again = settings.changed(epochs=2, resume=True)
+        Trainer(graph, models[1], again, events.append, objective=objective).fit()
+        lines = [line for line in told(events) if "is of another model or loss" in line]
+        assert len(lines) == (said is not None) and all(said in line for line in lines)
 
     def test_rows_that_travelled_in_another_precision(self, graph, tmp_path):
         run(graph, epochs=1, checkpoint=tmp_path)

@@ -135,6 +135,10 @@ class Objective(ABC):
         """The vertices that each batch of the first epoch computes, for planning."""
         return [self.examples(chosen, 0, at).vertices for at, chosen in enumerate(self.batches(size).of(0))]
 
+    def __str__(self) -> str:
+        """What is learned, in a word or two."""
+        return type(self).__name__
+
     @abstractmethod
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's examples, summed; there may be none. `rows` are what `targets.rows` gave."""

@@ -200,6 +200,9 @@ class LossObjective(VertexObjective):
             )
         self._loss = loss
 
+    def __str__(self) -> str:
+        return str(self._loss) if isinstance(self._loss, nn.Module) else getattr(self._loss, "__qualname__", "a loss")
+
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The losses of this worker's seeds, summed."""
         return self._losses(rows, targets).sum()
