@@ -89,8 +89,9 @@ def take_plain_state(model: nn.Module, state: Sequence[tuple[str, str, object]])
 
 
 def _own(thing: object) -> dict[str, object]:
-    """What is no parameter, buffer or module."""
-    return {name: value for name, value in getattr(thing, "__dict__", {}).items() if name not in _OF_TORCH}
+    """What is no parameter, buffer or module; of a class nothing, which is everybody's."""
+    own = {} if isinstance(thing, type) else getattr(thing, "__dict__", {})
+    return {name: value for name, value in own.items() if name not in _OF_TORCH}
 
 
 def _attributes(thing: object) -> Attributes:
