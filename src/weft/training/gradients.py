@@ -89,7 +89,8 @@ class GradientSync:
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
     own = [None if hasattr(p.grad, _SUMMED) else p.grad for p in parameters]
-    if any(g is not None and g.is_sparse for g in own):
+    layouts = {g.layout for g in own if g is not None}
+    if layouts - {torch.strided}:
         raise TrainingError(
             "a gradient is sparse, as nn.Embedding(sparse=True) gives it: several workers add up whole ones, so drop sparse"
         )

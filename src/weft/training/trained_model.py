@@ -13,7 +13,7 @@ from torch import nn
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
-from weft.nn import Decoupled, edge_arguments, encoder_of, takes_types
+from weft.nn import encoder_of, forward_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import make_model
@@ -65,8 +65,7 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
-    encoder = encoder_of(model)
-    if "edge_weight" in edge_arguments(encoder.model if isinstance(encoder, Decoupled) else encoder):
+    if "edge_weight" in forward_of(encoder_of(model), applied.num_features).edge_arguments():
         wanted.check_weights(graph, folder)
     return TrainedModel(model, settings, applied, known.get("several_labels", graph.multi_label))
 
