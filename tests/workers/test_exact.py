@@ -2,14 +2,17 @@
 
 import itertools
 import json
+import random
 from functools import partial
 
 import numpy as np
 import pytest
 from steps import run, train
 
+from weft.errors import ConfigError
 from weft.graph import Graph, HeteroFeatures, communities
 from weft.partition import allocate, write_partitioned
+from weft.plan import Plan
 
 HOME = {"seeds": "home"}
 
@@ -358,3 +361,38 @@ def test_whole_matrix(ranks, graphs, alone, workers, method):
     names = [(model, name) for model in FAST for name in CAN[model]]
     got = run(ranks, [case(graphs, model, name, workers, method) for model, name in names], workers, train)
     compare([alone[model, "{}"] for model, _ in names], got, names)
+
+
+CHOICES = {
+    "seeds": ("home", "spread"),
+    "group": ("all", "host"),
+    "topology": ("replicated", "partitioned"),
+    "cache": (0.0, 0.2, 1.0, 2400),
+    "cache_by": ("reads", "degree"),
+    "slack": (0.0, 0.2, 1.0),
+}
+
+
+def some_plan(draw, names):
+    """A plan of any two placements and any options, that there can be."""
+    while True:
+        layers = draw.choice(names), draw.choice(["local", "pull", "push", "cover"])
+        drawn = plan(*layers, **{name: draw.choice(values) for name, values in CHOICES.items()})
+        try:
+            Plan.from_dict(drawn)
+        except ConfigError:
+            continue
+        if (drawn["group"], drawn["topology"]) != ("host", "partitioned"):  # a run refuses that
+            return drawn
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 16))])
+def test_plans_at_random(ranks, graphs, alone, seed):
+    """Whatever is combined with whatever."""
+    draw, workers, names, cases = random.Random(seed), 3 + seed % 2, [], []
+    for _ in range(24):
+        model = draw.choice([model for model in FAST if CAN[model] is not WHOLE])
+        usual = ["local", "pull", "push", "cover", *([] if CAN[model] is NO_COLUMNS else ["columns"])]
+        cases.append(case(graphs, model, "gdp", workers, draw.choice(METHODS), plan=some_plan(draw, usual)))
+        names.append((model, str(cases[-1]["plan"])))
+    compare([alone[model, "{}"] for model, _ in names], run(ranks, cases, workers, train), names)
