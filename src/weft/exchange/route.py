@@ -75,12 +75,9 @@ class Owners:
         _kernels.by_owner(ids, self.bounds, order, counts)
         if self._members == list(range(self.size)):
             return Grouped(order, counts.tolist())
-        pieces = np.split(order, np.cumsum(counts)[:-1])
-        by_member = [
-            [p for p, m in zip(pieces, self._members, strict=True) if m == member] for member in range(self.size)
-        ]
-        joined = [parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts), kind="stable") for parts in by_member]
-        return Grouped(np.concatenate(joined), [len(part) for part in joined])
+        members = np.empty(len(ids), dtype=np.uint16)
+        members[order] = np.repeat(np.array(self._members, dtype=np.uint16), counts)
+        return Grouped.by(members, self.size)
 
     def member_of(self, ids: np.ndarray) -> np.ndarray:
         """The member of each id."""

@@ -79,7 +79,7 @@ def _check(
     if by is not None or whole.generators != part.generators:
         return
     mixing = _unlike(whole, part)
-    if mixing is None and (asks := _unlike(tried(_SOME, fewer=0), whole, as_many=False)) is not None:
+    if mixing is None and (asks := _unlike(tried(_SOME, fewer=0), whole, strict=True)) is not None:
         raise ModelError(
             f"{asks} hangs{when} on whether a convolution leaves as many rows as it takes, which it does on the whole graph "
             f"and not in a batch: compare shapes or sizes, as in h.shape == x.shape (not len or numel), or widths alone"
@@ -102,13 +102,13 @@ def _check(
         )
 
 
-def _unlike(whole: _Trial, part: _Trial, as_many: bool = True) -> str | None:
-    """Who made other rows of some vertices where there were more of them; None: nobody did.
+def _unlike(whole: _Trial, part: _Trial, strict: bool = False) -> str | None:
+    """Who made other rows of some vertices where there were more of them; None: nobody did, or the model went other ways.
 
-    `as_many`: nor did it, if the model went other ways.
+    `strict`: other ways count, too.
     """
     if len(whole.noted) != len(part.noted):
-        return None if as_many else whole.noted[-1][0]
+        return whole.noted[-1][0] if strict else None
     for (name, rows), (_, some) in zip(whole.noted, part.noted, strict=True):
         first = whole.first(rows)
         theirs = rows if len(rows) == len(some) else rows[part.first(some) - first :][: len(some)]

@@ -18,7 +18,7 @@ def plan_named(settings: Settings, depth: int, splits: bool = True) -> Plan:
     """
     text, scope = settings.plan.name, "graph" if settings.sampling.full_graph else "batches"
     options = plan_options(settings)
-    if text.endswith((".toml", ".json")):
+    if settings.plan.is_file:
         for key in options:
             raise ConfigError(f"plan = {text} is a file and {key} is set besides: say {key} in the plan's file")
         plan = Plan.read(Path(text))

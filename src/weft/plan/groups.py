@@ -220,6 +220,11 @@ class PlanSettings(Group):
         binds="graph by-column",
     )
 
+    @property
+    def is_file(self) -> bool:
+        """Is the plan a file's?"""
+        return self.name.endswith((".toml", ".json"))
+
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelSettings(Group):

@@ -107,7 +107,7 @@ class Settings:
     @property
     def decoupled(self) -> bool:
         """Is the model's decoupled variant trained, in place of the model itself?"""
-        if not self.sampling.full_graph or self.plan.name.endswith((".toml", ".json")):  # no file may say so
+        if not self.sampling.full_graph or self.plan.is_file:  # no file may say so
             return False
         head, options = head_and_options(self.plan.name)
         return bool(options.get("decoupled", head == "tp-decoupled"))

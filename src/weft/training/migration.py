@@ -125,7 +125,7 @@ class Migration(Schedule):
         notify: Callable[[str], None],
     ) -> None:
         """`comm`: by which models travel. `homes`: the worker of each vertex. `together`: one fetch for all parts."""
-        super().__init__(comm.size, model)
+        super().__init__(model=model)
         self._model, self._comm, self._homes, self._notify = model, comm, homes, notify
         self.steps, self._merging, self.together = merging.steps, merging, together
 

@@ -105,6 +105,7 @@ class RunState:
         self._attributes = frozenset(
             plain_state(run.model)
         )  # such as counters of steps; those that training changes are saved
+        self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
@@ -156,7 +157,7 @@ class RunState:
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
-                "learned": _in_words(self._run),
+                "learned": self._learned,
                 "attributes": [one for one in plain_state(self._model) if one not in self._attributes],
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
@@ -243,8 +244,7 @@ class RunState:
 
     def _tell_others(self, found: Checkpoint) -> None:
         """Tell of a model, or a loss, that reads otherwise: whether it is another one, only its author knows."""
-        now = _in_words(self._run)
-        then = found.state.get("learned", now)  # of an older Weft: not known
+        now, then = self._learned, found.state.get("learned", self._learned)  # of an older Weft: not known
         if then != now:
             before, after = next(
                 (pair for pair in zip(then, now, strict=False) if pair[0] != pair[1]), ("less", "more")

@@ -40,13 +40,13 @@ class Halves(NamedTuple):
     by: str | None  # by this function of torch, as many as there are examples
 
     @classmethod
-    def of(cls, tell: Callable[[int, int], Tensor], count: int, by: object) -> Self:
-        """`tell`: a loss or scores of the examples from one place to another. `by` this, which keeps what it did before."""
+    def of(cls, tell: Callable[[int, int], Tensor], count: int, judge: object) -> Self:
+        """`tell`: a loss or scores of the examples from one place to another, by a `judge`, which is left alone."""
         found: list[Tensor] = []
         drew: list[DrawnShapes] = []
         with torch.random.fork_rng(devices=[]), torch.no_grad(), LeftOut(F.batch_norm):
             for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-                with Draws() as drawn, left_alone(by):
+                with Draws() as drawn, left_alone(judge):
                     found.append(tell(start, end))
                 drew.append(drawn.shapes)
         whole, first, rest = found
