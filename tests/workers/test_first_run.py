@@ -54,7 +54,7 @@ def test_the_full_graph_is_settled_on_too(weft, runs):
     ).stdout
     said = notices([json.loads(line) for line in told.splitlines() if line.startswith("{")])
     assert any(text.startswith("plan ") and " s predicted)" in text for text in said)
-    assert any("not kept for later runs, as WEFT_CACHE says" in text for text in said)
+    assert any("not kept for later runs (WEFT_CACHE is off)" in text for text in said)
     weft("train", folder / "whole", *command, "--out", folder / "full-alone", check=True)
     one, other = (load_file(folder / name / "state.safetensors") for name in ("full", "full-alone"))
     assert max(float((one[name] - other[name]).abs().max()) for name in one) < 1e-10

@@ -108,8 +108,12 @@ def cache_folder() -> Path | None:
     said, xdg = os.environ.get("WEFT_CACHE", ""), Path(os.environ.get("XDG_CACHE_HOME", ""))
     if said:
         return None if said == "off" else Path(said).absolute()
+    if xdg.is_absolute():
+        return xdg / "weft"
+    if os.environ.get("HOME") == "":  # which Python takes for the root
+        return None
     try:
-        return (xdg if xdg.is_absolute() else Path("~/.cache").expanduser()) / "weft"
+        return Path("~/.cache/weft").expanduser()
     except RuntimeError:  # there is no home
         return None
 

@@ -266,7 +266,10 @@ def _meant(text: str) -> object:
         if not 0 <= share <= 100:
             raise ConfigError(f"plan: {text} is no share: give 0% to 100%, or a size such as 64MB")
         return share / 100
-    return size_of(text) or _number(text)
+    size = size_of(text)
+    if size is not None and 0 < size <= 1:
+        raise ConfigError(f"plan: {text} has no room for a row: give 0% to 100%, or a size such as 64MB")
+    return size or _number(text)
 
 
 def _number(text: str) -> int | float | str:

@@ -80,6 +80,7 @@ def test_how_it_reads():
         ("split cash=5%", "there is no key 'cash'"),
         ("split cache=much", "cache = 'much' is not possible: it must be a number"),
         ("split cache=5% cache=6%", "cache is said twice"),
+        ("split cache=1B", "1B has no room for a row: give 0% to 100%, or a size"),
         ("split cache=150%", "150% is no share: give 0% to 100%"),
         ("split seeds=nowhere", "seeds = 'nowhere' is not possible: choose spread or home"),
         ("split prefetch=1.5", "prefetch = 1.5 is not possible: it must be a whole number"),

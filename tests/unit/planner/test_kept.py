@@ -152,7 +152,7 @@ def test_off(ranks, cache, found, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", "off")
     ((first, said, path), (other, _, _)), told = read(ranks, [0, 1], measured())
     assert first is other is path is None and told == [] and not cache.exists()
-    assert said.startswith("not kept for later runs, as WEFT_CACHE says: `weft probe --out cluster.toml`")
+    assert said.startswith("not kept for later runs (WEFT_CACHE is off): `weft probe --out cluster.toml`")
 
 
 def test_where_it_is_kept(tmp_path, monkeypatch):
@@ -164,6 +164,8 @@ def test_where_it_is_kept(tmp_path, monkeypatch):
     for unset in ("", "relative/path"):
         monkeypatch.setenv("XDG_CACHE_HOME", unset)
         assert cache_folder() == tmp_path / "home" / ".cache" / "weft"
+    monkeypatch.setenv("HOME", "")  # which is no folder, and not the root
+    assert cache_folder() is None
 
 
 def test_a_folder_that_can_not_be_written(ranks, tmp_path, found, monkeypatch):
