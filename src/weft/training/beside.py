@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +31,10 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
             raise ModelError(of_random_numbers(model, function))
 
 
+# The one that each module goes by now, where several runs share it: that of the run whose rows came last.
+_CURRENT: "WeakKeyDictionary[nn.Module, Beside]" = WeakKeyDictionary()
+
+
 class Beside:
     """A module beside the model, such as a head: its dropout is by the vertices of the rows that the model gave last."""
 
@@ -38,6 +43,7 @@ class Beside:
         self._draws: Draws | None = None
         self._looks, self._count, self._within = False, 0, ExitStack()
         self._hooks: list[RemovableHandle] = []
+        self._module = None if module is None else ref(module)
         if module is not None:
             before = module.register_forward_pre_hook(self._begin)
             self._hooks = [before, module.register_forward_hook(self._end, always_call=True)]
@@ -51,6 +57,9 @@ class Beside:
         ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
         self._dropout = None if key is None else KeyedDropout(make_key(*key, Stream.HEAD), [ids])
         self._looks, self._count = look, len(ids)
+        module = self._module and self._module()
+        if module is not None:
+            _CURRENT[module] = self
 
     def close(self) -> None:
         """The module is as it was before."""
@@ -59,7 +68,7 @@ class Beside:
 
     def _begin(self, module: nn.Module, given: tuple) -> None:
         self._within.close()
-        if self._dropout is not None and module.training:
+        if self._dropout is not None and module.training and _CURRENT.get(module) is self:
             self._within.enter_context(self._dropout)
             self._draws = self._within.enter_context(Draws()) if self._looks else None
 

@@ -121,6 +121,7 @@ def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
         parameter.grad = summed
     elif summed is not None:
         assert parameter.grad is not None
+        parameter.grad = parameter.grad.clone()  # views of one tensor count what is written to any of them
         setattr(parameter.grad, _BEFORE, _Before(summed, parameter.grad._version))
 
 

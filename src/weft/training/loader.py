@@ -2,6 +2,7 @@
 
 import atexit
 import warnings
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.errors import ConfigError
-from weft.exchange import Traffic, World
+from weft.exchange import Communicator, Traffic, World
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.meter import Meter
@@ -94,10 +95,13 @@ class Loader:
             objective.labels = objective.labels.to(self.device)
         check_alike(self.world, graph, self.settings, device=self.device.type)
         self.comm = self.world.communicator()
+        if isinstance(objective, VertexObjective):
+            _check_dealt_out_by_weft(self.comm, "seeds", [*objective.seeds.values()])
         self.notify = notify or self._warn
         self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, self.notify)
         self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
-        self._epoch, self._batch, self._under_way = 0, 0, False  # where it stands, and is it being gone over?
+        self._epoch, self._batch = 0, 0  # where it stands
+        self._loop: object = None  # that goes over it now
         self._schedule_state: ScheduleState | None = None
         self._feed: Feed | None = None
         self.read = self.mode.read  # feature rows that this worker read so far, by where they were
@@ -107,7 +111,7 @@ class Loader:
 
         `reads`: what is known of how often features are read. The next epoch goes by the new plan: the batches are the same.
         """
-        if self._under_way:
+        if self._loop is not None:
             raise ConfigError(
                 "the plan can't change while a loop goes over the loader: change it after the epoch, or leave the loop"
             )
@@ -135,24 +139,37 @@ class Loader:
         return len(self.mode.order)
 
     def __iter__(self) -> Iterator[Batch]:
-        """The rest of the epoch where the loader stands: a whole one, unless it was left in its midst."""
+        """The rest of the epoch where the loader stands: a whole one, unless it was left in its midst.
+
+        A loop that is begun takes over from one that was not ended, as a loader stands at one place.
+        """
         if self._batch == len(self):  # left at the last batch, as by break or zip
             self._epoch, self._batch = self._epoch + 1, 0
-        self._under_way = True
+        mine = self._loop = object()
         try:
             for batch in self.feed.epoch(self._epoch, self._batch):
                 self._batch = batch.index + 1
                 yield batch
+                if self._loop is not mine:
+                    raise ConfigError(
+                        "this loop's loader was closed, or another loop goes over it by now: end a loop before the next "
+                        "one, and make a loader for each of two at once"
+                    )
         finally:
-            self._under_way = False
+            if self._loop is mine:
+                self._loop = None
         self._epoch, self._batch = self._epoch + 1, 0
 
     def over(self, vertices: Vertices | str) -> Iterator[Batch]:
-        """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time."""
+        """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time.
+
+        All workers call this together, with the same vertices.
+        """
         if isinstance(vertices, str):
             vertices = self.graph.seeds(vertices)
         else:
             vertices = ids_of(self.graph, vertices, "vertices to go over")
+        _check_dealt_out_by_weft(self.comm, "vertices to go over", [vertices])
         size = self.mode.evaluation_size
         parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
         return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
@@ -168,6 +185,8 @@ class Loader:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a loader stood: of the same batches, whatever their plan and number of workers."""
+        if self._loop is not None:
+            raise ConfigError("a loop goes over this loader: leave it before the loader goes on elsewhere")
         here = self.state_dict()
         if lacks := sorted(here.keys() - state.keys()):
             raise ConfigError(f"this is no state of a loader, which has a {lacks[0]}: give what state_dict() gave")
@@ -178,6 +197,11 @@ class Loader:
                     f"this state is of a loader with {name} = {state[name]}, here it is {here[name]} (batch_size over all "
                     f"workers): make the loader as it was made then"
                 )
+        if not (isinstance(state["epoch"], int) and isinstance(state["batch"], int) and state["epoch"] >= 0):
+            raise ConfigError(
+                f"this is no state of a loader: epoch = {state['epoch']!r}, batch = {state['batch']!r}: give what "
+                f"state_dict() gave"
+            )
         if not 0 <= state["batch"] <= len(self):
             raise ConfigError(f"this state is of batch {state['batch']} of an epoch, here one has {len(self)} batches")
         self._epoch, self._batch = state["epoch"], state["batch"]
@@ -212,6 +236,7 @@ class Loader:
 
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
+        self._loop = None
         if self._feed is not None:
             self._feed.close()
             self._feed.team.close()
@@ -250,6 +275,22 @@ def check_alike(world: World, graph: Graph, settings: Settings, **more: str) -> 
     """Refuse workers with another graph or other settings, before they exchange anything. All call this together."""
     if world.size > 1:
         world.compare({"graph": graph.checksum, **settings.of_run(), **more})
+
+
+def _check_dealt_out_by_weft(comm: Communicator, what: str, vertices: Sequence[np.ndarray]) -> None:
+    """Refuse workers that were given other vertices each, of which a part would be gone over. All call this together."""
+    crc = 0
+    for ids in vertices:
+        crc = zlib.crc32(np.ascontiguousarray(ids, dtype=np.int64), crc)
+    mine = torch.tensor([sum(map(len, vertices)), crc], dtype=torch.float64)
+    given = [of_one.tolist() for of_one in comm.gather(mine)]
+    for worker, (count, of) in enumerate(given):
+        if (count, of) != tuple(given[0]):
+            other = "others" if count == given[0][0] else f"{int(count):,}"
+            raise ConfigError(
+                f"{what}: worker {worker} was given {other}, worker 0 {int(given[0][0]):,}: give all of them to each "
+                f"worker, for Weft deals them out"
+            )
 
 
 def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertices | None, split: str) -> None:
