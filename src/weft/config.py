@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import errno
 import math
 import os
 import re
@@ -16,6 +17,7 @@ from weft.errors import ConfigError, StorageError
 T = TypeVar("T")
 N = TypeVar("N", int, float)
 _MOUNTS = Path("/proc/self/mountinfo")
+_NAME = 200  # bytes of a name, beside which one is written that is longer
 _MOST = 1 << 63  # from which on no kernel or file holds a number
 TYPES: dict[object, str] = {
     int: "a whole number",
@@ -125,8 +127,12 @@ def is_device(path: Path) -> bool:
 
 def check_writable(path: Path) -> None:
     """Refuse a path that can't be made or replaced: the disk is read-only, the folder is another's, or a disk is mounted."""
+    if len(os.fsencode(path.name)) > _NAME:
+        raise StorageError(f"{path} has a name of more than {_NAME} bytes, beside which nothing can be written: shorten it")
     places = [path]
     if not is_device(path):
+        if _ends_nowhere(path):
+            raise StorageError(f"{path} goes through links that lead to themselves: name another place")
         real = Path(os.path.realpath(path))  # what a link points to is replaced
         if _is_mount_point(real):
             raise StorageError(f"{path} is a mount point, which can't be replaced: name a place within it")
@@ -139,6 +145,15 @@ def check_writable(path: Path) -> None:
             raise StorageError(
                 f"{path} can't be written, as {there} is read-only or another user's: name another place"
             )
+
+
+def _ends_nowhere(path: Path) -> bool:
+    """Does a path go through links that go round in a circle?"""
+    try:
+        os.stat(path)
+    except OSError as error:
+        return error.errno == errno.ELOOP
+    return False
 
 
 def _is_mount_point(path: Path) -> bool:

@@ -97,6 +97,8 @@ class Door(Generic[T]):
             missing = ", ".join(sorted(part.__abstractmethods__))  # type: ignore[attr-defined]
             raise ConfigError(f"{self.kind} {_title(part)} is not finished: it has no {missing}")
         self._check_attributes(part)
+        if (check := getattr(part, "check_class", None)) is not None:
+            check()
         name = getattr(part, self._named_by, None)
         if isinstance(name, str) and not _NAME.fullmatch(name):
             raise ConfigError(

@@ -12,10 +12,14 @@ from safetensors.torch import load_file
 from steps import run
 from test_exact import compare, kind_of
 from test_many_workers import far
+from torch_geometric.nn import RGATConv
 
 from weft.graph import Graph, HeteroFeatures, communities
+from weft.keys import seeded
 from weft.nn import Decoupled
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
+from weft.training import Trainer
 
 ROUTES = ("pull", "push", "cover")
 
@@ -231,3 +235,30 @@ def test_by_the_command_resumed_by_another_plan(weft, tmp_path):
     assert "epoch 3, batch 1" in done.stdout
     one, two = (load_file(tmp_path / name / "state.safetensors") for name in ("one", "two"))
     assert far(one, two) < 1e-10
+
+
+class OfRelations(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = RGATConv(3, 4, num_relations=2, heads=2)
+        self.last = RGATConv(8, 3, num_relations=2, heads=1, concat=False)
+
+    def forward(self, x, edge_index, edge_type):
+        return self.last(self.first(x, edge_index, edge_type).relu(), edge_index, edge_type)
+
+
+@pytest.mark.parametrize("plan", ["tp", "tp chunks=5", "halo"])
+def test_a_graph_without_edges(ranks, tmp_path, plan):
+    features = np.random.default_rng(0).standard_normal((10, 3)).astype(np.float32)
+    given = {"features": features, "labels": np.arange(10) % 3, "split": np.arange(10) % 2, "num_vertices": 10}
+    whole = Graph.from_arrays(np.empty((2, 0), dtype=np.int64), edge_type=np.empty(0, dtype=np.int64), **given)
+    write_partitioned(whole, np.arange(10, dtype=np.int32) % 3, 3, tmp_path / "parts")
+
+    def losses(world, graph):
+        with seeded(1):
+            model = OfRelations().double()
+        settings = Settings.of(full_graph=True, dtype="float64", epochs=3, threads=1, plan=plan)
+        return [epoch["loss"] for epoch in Trainer(graph, model, settings, world=world).fit().history]
+
+    (alone,) = ranks(1, losses, whole)
+    assert ranks(3, losses, Graph.open(tmp_path / "parts"))[0] == pytest.approx(alone, abs=1e-12)

@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
         with tasks as run, weft.report.StageProgress() as progress:
             weft.training.embed_by_tasks(graph, args.model, args.what, args.out, run, progress)
     else:
-        _write(args.out, _values(args, trained, device), trained.graph, args.what)
+        _write(args.out, _values(args, trained, device), trained.graph, args.what, args.overwrite)
     computed = f"computed on {weft.training.name_of(device)}"
     print(f"wrote {args.what} of {graph.num_vertices:,} vertices to {args.out}, {computed}")
     return 0
@@ -107,14 +107,14 @@ def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, devic
     return inference.outputs if trained.settings.task.name == "link" else inference.embeddings
 
 
-def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str) -> None:
+def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str, overwrite: bool) -> None:
     """All or nothing."""
     import numpy as np
     import pyarrow.parquet as pq
 
     # As the vertices were imported, whatever a partition made of it.
     order = np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
-    with weft.graph.written_beside(out) as beside, open(beside, "wb") as file:
+    with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file:
         if out.suffix == ".npy":
             np.save(file, values[order], allow_pickle=False)
         else:

@@ -152,7 +152,7 @@ class DirectoryWriter:
     def __enter__(self) -> Self:
         self.check()
         with contextlib.ExitStack() as stack:
-            self.folder = stack.enter_context(written_beside(self.path))
+            self.folder = stack.enter_context(written_beside(self.path, self._overwrite))
             self.folder.mkdir()
             self._leave = stack.pop_all()
         return self

@@ -12,7 +12,9 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +23,8 @@ from weft.config import is_device
 from weft.errors import InputError, StorageError, reason_of
 from weft.threads import PARSING
 
-_RENAME_EXCHANGE = 2
+_HERE, _NOREPLACE, _EXCHANGE = -100, 1, 2  # of renameat2
+_LEFT = 86_400.0  # seconds without a write, after which a writer that can't be seen from here counts as gone
 _NUMPYS = re.compile(r"\d+ requested and \d+ written")  # what numpy says of a full disk
 
 
@@ -46,10 +49,10 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path) -> Iterator[Path]:
+def written_beside(path: Path, replace: bool = True) -> Iterator[Path]:
     """Where to write a file or make a folder that takes the place of `path` once it is whole.
 
-    A device or a pipe is written into as it is.
+    A device or a pipe is written into as it is. `replace`: may something be there, which has come meanwhile?
     """
     if is_device(path):
         with named_errors(path, "writing"):
@@ -64,7 +67,9 @@ def written_beside(path: Path) -> Iterator[Path]:
             yield beside
             for part in [*beside.iterdir(), beside] if beside.is_dir() else [beside]:
                 _sync(part)
-            if path.is_dir():
+            if not replace:
+                _take_free_name(beside, path)
+            elif path.is_dir():
                 swap_folders(beside, path)
             else:
                 os.rename(beside, path)
@@ -80,19 +85,48 @@ def remove_leftovers(path: Path) -> None:
 
 
 def remove_all_leftovers(folder: Path) -> None:
-    """The same for whatever is in a folder."""
-    _tidy(folder, "*")
+    """The same for whatever is in a folder that this process has for itself, so that nobody writes there elsewhere."""
+    _tidy(folder, "*", alone=True)
 
 
-def _tidy(folder: Path, pattern: str) -> None:
+def _tidy(folder: Path, pattern: str, alone: bool = False) -> None:
     for left in folder.glob(f".{pattern}.writing-*"):
         name, _, writer = left.name.rpartition(".writing-")
-        pid, _, aside = writer.partition("-")
-        if not pid.isdigit() or int(pid) == os.getpid() or not _runs(pid):
+        writer, _, aside = writer.partition("-")
+        if writer == _writer() or not _lives(writer, left, alone):
             if aside and not left.with_name(name[1:]).exists():
                 os.rename(left, left.with_name(name[1:]))
             else:
                 _remove(left)
+
+
+def _writer() -> str:
+    """This process, and where its number means something."""
+    return f"{os.getpid()}.{_place()}"
+
+
+@cache
+def _place() -> str:
+    """This machine, and the processes that see each other: containers that write to one disk have each its own numbers."""
+    try:
+        seen = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:  # a system without
+        seen = 0
+    return hashlib.sha256(f"{os.uname().nodename} {seen}".encode()).hexdigest()[:8]
+
+
+def _lives(writer: str, left: Path, alone: bool) -> bool:
+    """May what is left still be written? Elsewhere, unless nobody did for long, or none but this process may (`alone`)."""
+    pid, _, place = writer.partition(".")
+    if place in ("", _place()):
+        return pid.isdigit() and int(pid) != os.getpid() and _runs(pid)
+    if alone:
+        return False
+    try:
+        last = max(part.stat().st_mtime for part in ([left, *left.iterdir()] if left.is_dir() else [left]))
+    except OSError:  # it has just been renamed or removed
+        return True
+    return time.time() - last < _LEFT
 
 
 def _runs(pid: str) -> bool:
@@ -146,7 +180,7 @@ def _steps(target: Path, key: str) -> Path:
 
 
 def _beside(path: Path) -> Path:
-    return path.parent / f".{path.name}.writing-{os.getpid()}"
+    return path.parent / f".{path.name}.writing-{_writer()}"
 
 
 def _remove(path: Path) -> None:
@@ -167,10 +201,7 @@ def _sync(path: Path) -> None:
 
 def swap_folders(new: Path, old: Path) -> None:
     """Swap two folders at once where the system can; elsewhere there is a moment with neither, but both are kept."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    swap = getattr(libc, "renameat2", None)
-    at_here = -100
-    if swap and swap(at_here, os.fsencode(new), at_here, os.fsencode(old), _RENAME_EXCHANGE) == 0:
+    if _renamed(new, old, _EXCHANGE) is None:
         return
     aside = new.with_name(new.name + "-old")
     os.rename(old, aside)
@@ -180,6 +211,27 @@ def swap_folders(new: Path, old: Path) -> None:
         os.rename(aside, old)
         raise
     os.rename(aside, new)
+
+
+def _take_free_name(new: Path, path: Path) -> None:
+    """Rename a file or folder if nothing has its new name; at once, where the system can."""
+    failed = _renamed(new, path, _NOREPLACE)
+    if failed is not None and (failed == errno.EEXIST or os.path.lexists(path)):
+        raise StorageError(
+            f"{path} exists by now, though it did not when this began: another process made it meanwhile; choose another "
+            f"name, or replace it with --overwrite"
+        )
+    if failed is not None:
+        os.rename(new, path)
+
+
+def _renamed(old: Path, new: Path, how: int) -> int | None:
+    """Rename by renameat2; the number of the error where that fails."""
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return errno.ENOSYS
+    done = rename(_HERE, os.fsencode(old), _HERE, os.fsencode(new), how) == 0
+    return None if done else ctypes.get_errno()
 
 
 def load_npy(file: Path) -> np.ndarray:

@@ -45,7 +45,7 @@ class AttentionRun:
     def of(self, rows: Tensor) -> Tensor:
         """Its columns of rows of slices, by head."""
         some = rows if self.within == slice(0, rows.shape[1]) else rows[:, self.within]
-        return some.reshape(len(rows), self.heads, -1) if len(rows) else some.reshape(0, self.heads, 1)
+        return some.reshape(len(rows), self.heads, some.shape[1] // self.heads)
 
 
 def join_by_softmax(layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:

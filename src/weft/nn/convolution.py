@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
-from weft.errors import ModelError
+from weft.errors import ConfigError, ModelError
 from weft.nn import functional
 from weft.nn.rows import Pass
 from weft.operations import linear
@@ -110,6 +110,13 @@ class Convolution(ABC):
 
     def __init__(self, conv: MessagePassing) -> None:
         self.conv = conv
+
+    @classmethod
+    def check_class(cls) -> None:
+        """Refuse a class that could not be used; when it is registered."""
+        module = getattr(cls, "module", MessagePassing)  # without one it has no name, which is refused as such
+        if not (isinstance(module, type) and issubclass(module, MessagePassing)):
+            raise ConfigError(f"{cls.__name__}: module = {module!r} is no MessagePassing class: give that which it serves")
 
     @classmethod
     def serves(cls, conv: MessagePassing) -> bool:

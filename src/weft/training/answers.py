@@ -4,12 +4,21 @@ import numpy as np
 import pyarrow as pa
 import torch
 
+from weft.errors import InputError
 from weft.graph import Graph
 from weft.training.objectives import probabilities
 
 
 def told(outputs: np.ndarray, what: str, several: bool) -> np.ndarray:
-    """A model's results as predictions or probabilities; `several`: may a vertex have several labels?"""
+    """A model's results as predictions or probabilities; `several`: may a vertex have several labels?
+
+    Refused where some are no numbers, which a class would not show.
+    """
+    if strange := int(np.isnan(outputs).any(1).sum()):
+        raise InputError(
+            f"the model's rows of {strange:,} vertices hold nan: it was trained to no numbers, or the graph's features are "
+            f"none (`weft info --verify`)"
+        )
     shares = probabilities(torch.from_numpy(outputs), several)
     if what == "probabilities":
         return shares.numpy()

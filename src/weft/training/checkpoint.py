@@ -74,7 +74,7 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
             )
         check_writable(folder)
     if checkpoints is not None:
-        out, kept = folder.resolve(), checkpoints.resolve()
+        out, kept = (Path(os.path.realpath(place)) for place in (folder, checkpoints))
         if out == kept or out in kept.parents or kept in out.parents:
             raise StorageError(
                 f"the trained model can't be saved at {folder}, as checkpoints go to {checkpoints}: name another"

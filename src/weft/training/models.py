@@ -1,6 +1,7 @@
 """The model of a run: by name, or made by a user's own function in a file."""
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import torch
@@ -112,6 +113,12 @@ def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int
     function = getattr(module, name, None)
     if function is None:
         raise ModelError(f"{file} has no function {name!r}: define it as f(in_channels, out_channels)")
+    try:
+        inspect.signature(function).bind(graph.num_features, out_channels)
+    except TypeError as error:
+        raise ModelError(f"{file}:{name} can't be called ({error}): define it as f(in_channels, out_channels)") from None
+    except ValueError:  # nothing is known of its arguments
+        pass
     with seeded(Stream.INIT, seed):
         model = function(graph.num_features, out_channels)
     if not isinstance(model, nn.Module):

@@ -202,11 +202,16 @@ class Trainer:
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)
-            signals = [float(signum == one) for one in SIGNALS]
-            loss_of_all, edges_of_all, *sent = sum_gradients(self._parameters, run.comm, total, edges, *signals)
+            numbers = [total, edges, _largest(self._parameters), *(float(signum == one) for one in SIGNALS)]
+            loss_of_all, edges_of_all, largest, *sent = sum_gradients(self._parameters, run.comm, *numbers)
+            where = f"in epoch {p.epoch + 1}, batch {batch.index + 1}"
             if not np.isfinite(loss_of_all):
-                where = f"the loss is {loss_of_all} in epoch {p.epoch + 1}, batch {batch.index + 1}"
-                raise TrainingError(f"{where}: {self._why_no_number()}")
+                raise TrainingError(f"the loss is {loss_of_all} {where}: {self._why_no_number()}")
+            if not np.isfinite(largest):
+                raise TrainingError(
+                    f"a gradient is {largest} {where}, though the loss is a number: look in the model and the loss for what "
+                    f"has no derivative somewhere (the root or the norm of 0, 0 times infinity), or lower lr"
+                )
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self._parameters, s.optimisation.clip_norm)
             self._optimizer.step()
@@ -230,6 +235,10 @@ class Trainer:
     def _end_epoch(self) -> bool:
         """Go on to the next epoch, and evaluate where that is due: is the model the best so far?"""
         p, every = self.progress, self.settings.evaluation.every
+        if not all(bool(one.isfinite().all()) for one in self._parameters if one.grad is not None):
+            raise TrainingError(
+                f"a parameter is no number, or infinite, after epoch {p.epoch + 1}: {self._why_no_number()}"
+            )
         p.history.append({"epoch": p.epoch, "loss": p.loss / p.seeds, "validation": None, "figures": {}})
         p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
         return bool(every) and p.epoch % every == 0 and self._evaluate()
@@ -324,6 +333,13 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> to
         )
     adam = torch.optim.AdamW if optimisation.optimizer == "adamw" else torch.optim.Adam
     return adam(parameters, lr=optimisation.lr, weight_decay=optimisation.weight_decay)
+
+
+def _largest(parameters: Iterable[nn.Parameter]) -> Tensor | float:
+    """The largest of all gradients here, by size; NaN where one is."""
+    own = [p.grad for p in parameters if p.grad is not None]
+    own = [grad._values() if grad.is_sparse else grad for grad in own]
+    return nn.utils.get_total_norm(own, float("inf")) if own else 0.0
 
 
 def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:

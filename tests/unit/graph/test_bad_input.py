@@ -15,6 +15,7 @@ import pyarrow.parquet
 import pytest
 
 from weft.cli import main
+from weft.config import check_writable
 from weft.errors import GraphFormatError, InputError, StorageError
 from weft.graph import DirectoryWriter, Graph, named_errors, remove_all_leftovers, remove_leftovers, written_beside
 from weft.graph.tables import edge_kinds
@@ -400,3 +401,39 @@ def test_what_a_process_left_that_has_ended_is_removed_though_nobody_asked_for_i
     remove_all_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [running]
     ended.wait()
+
+
+def test_what_is_written_elsewhere_is_let_alone_for_a_day(tmp_path):
+    """Containers that write to one disk have each its own numbers of processes."""
+    for name in (".g.writing-1.deadbeef", ".h.writing-1.deadbeef"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "indptr.npy").write_bytes(b"")
+    remove_leftovers(tmp_path / "g")
+    assert (tmp_path / ".g.writing-1.deadbeef").exists()
+    for path in (tmp_path / ".g.writing-1.deadbeef", tmp_path / ".g.writing-1.deadbeef" / "indptr.npy"):
+        os.utime(path, (0, 0))
+    remove_leftovers(tmp_path / "g")
+    assert [path.name for path in tmp_path.iterdir()] == [".h.writing-1.deadbeef"]
+    remove_all_leftovers(tmp_path)  # where nobody else may write
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_a_graph_that_another_made_meanwhile_is_not_replaced(tmp_path, monkeypatch, old):
+    """`old`: on a system that can't rename so."""
+    if old:
+        monkeypatch.setattr("weft.graph.storage._renamed", lambda old, new, how: errno.ENOSYS)
+    with pytest.raises(StorageError, match="g exists by now, .*: another process made it meanwhile; choose another name"):
+        with DirectoryWriter(tmp_path / "g") as writer:
+            writer.add(indptr=np.zeros(2, dtype=np.int64))
+            (tmp_path / "g").mkdir()
+            (tmp_path / "g" / "theirs").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
+    assert [path.name for path in (tmp_path / "g").iterdir()] == ["theirs"]
+
+
+@pytest.mark.parametrize("name", ["loop", "loop/x", "a" * 230])
+def test_places_that_nothing_can_be_written_to_are_refused_at_once(tmp_path, name):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(StorageError, match="links that lead to themselves|a name of more than 200 bytes"):
+        check_writable(tmp_path / name)

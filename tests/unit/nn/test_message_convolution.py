@@ -10,6 +10,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
 from weft import Graph, MessageConvolution
+from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel
 from weft.sampling import NeighborSampler
 
@@ -95,3 +96,63 @@ def test_edge_weights_that_messages_do_not_know_leave_the_module_as_it_is(monkey
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
     got = BlockModel(model, WIDTH)(x[sample.vertices.long()], sample)
     assert (got - conv(x, edge_index, weights.float().double())[sample.vertices[:120].long()]).abs().max() < 1e-6
+
+
+def test_a_join_that_there_is_not_is_refused():
+    with pytest.raises(ConfigError, match="join = 'avg' is not possible: choose one of sum, mean, max, softmax"):
+        serving("avg").check_class()
+
+
+def test_a_soft_max_needs_a_score():
+    class Unscored(MessageConvolution):
+        module, join = Gated, "softmax"
+
+        def finish(self, merged, own):
+            return merged
+
+    with pytest.raises(ConfigError, match=r"join = 'softmax' needs a score\(source, destination\)"):
+        Unscored.check_class()
+
+
+@pytest.mark.parametrize("module", ["Gated", nn.Linear])
+def test_what_is_served_is_a_convolution(module):
+    kind = type("Other", (serving("sum"),), {"module": module})
+    with pytest.raises(ConfigError, match="is no MessagePassing class: give that which it serves"):
+        kind.check_class()
+
+
+@pytest.mark.parametrize(
+    ("part", "by", "said"),
+    [
+        ("prepare", lambda self, x: None, "prepare gives a NoneType: a tensor with a row for each"),
+        ("prepare", lambda self, x: x - x.mean(0), "prepare mixes rows, of which each worker has others"),
+        ("describe", lambda self, own: own[:, 0], r"describe gives a tensor of shape \[12\] for 12 rows"),
+        ("message", lambda self, x, y: x[1:], r"message gives a tensor of shape \[59, \d+\] for 60 rows"),
+        ("score", lambda self, x, y: x[:, :2].tile(1, 20), "score gives 40 heads for messages of"),
+        ("finish", lambda self, merged, own: merged - merged.mean(0), "finish mixes rows"),
+        ("finish", lambda self, merged, own: merged[:, :2], "gives rows of shape"),
+        ("finish", lambda self, merged, own: merged, "differs from Gated.* itself by up to .*: make them compute the same"),
+    ],
+)
+def test_parts_that_make_another_convolution_are_refused(part, by, said, monkeypatch):
+    torch.manual_seed(0)
+    conv = Gated(WIDTH, CLASSES, "softmax").double()
+    graph, _ = make_graph()
+    kind = type("Other", (serving("softmax"),), {part: by})
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: kind)
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
+    with pytest.raises(ModelError, match=said):
+        BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample)
+
+
+def test_soft_max_where_there_are_no_edges(monkeypatch):
+    torch.manual_seed(0)
+    conv = Gated(WIDTH, CLASSES, "softmax").double()
+    graph = Graph(torch.zeros(4, dtype=torch.int64).numpy(), torch.zeros(0, dtype=torch.int32).numpy())
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: serving("softmax"))
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample, x = NeighborSampler(graph, [-1]).sample(torch.arange(3).numpy(), 0, 0), rand(3, WIDTH)
+    assert (BlockModel(model, WIDTH)(x, sample) - conv.own(x)).abs().max() < 1e-12

@@ -123,7 +123,7 @@ class Killed(Exception):
 
 def test_what_killed_runs_left_is_removed_though_nothing_is_left_to_train(graph, tmp_path):
     run(graph, checkpoint=tmp_path, epochs=1)
-    for name in (".step-000000001.writing-999999999", ".best.writing-999999999"):
+    for name in (".step-000000001.writing-999999999", ".best.writing-1.deadbeef"):
         (tmp_path / name).mkdir()
     run(graph, checkpoint=tmp_path, epochs=1, resume=True)
     assert not list(tmp_path.glob(".*"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from launcher import Running, ran
 from torch import nn
 from torch_geometric.data import Data
@@ -24,6 +25,7 @@ from weft.sampling import Batches, NeighborSampler
 from weft.training import (
     EpochEnded,
     Finished,
+    LossObjective,
     Notice,
     Started,
     Stepped,
@@ -33,6 +35,7 @@ from weft.training import (
     load_model,
     make_model,
     save_model,
+    set_up,
 )
 from weft.training.batches import PrefetchingFeed
 
@@ -505,6 +508,45 @@ class TestMistakes:
     def test_nan_loss_names_the_batch(self, graph):
         with pytest.raises(TrainingError, match=r"the loss is (nan|inf) in epoch \d+, batch \d+: lower lr"):
             run(graph, lr=1e18, optimizer="sgd", epochs=5)
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_a_gradient_that_is_no_number_is_no_step(self, graph, ranks, workers):
+        """In the run's last batch, on one of the workers, after which nothing else would tell."""
+
+        def work(world):
+            with seeded(1):
+                model = GraphSAGE(graph.num_features, 8, 2, graph.num_classes)
+            before = [parameter.detach().clone() for parameter in model.parameters()]
+
+            def loss(rows, labels):
+                root = (rows[:, 0] * 0).sqrt() if world.rank == workers - 1 else rows[:, 0]  # its derivative is none
+                return F.cross_entropy(rows, labels, reduction="none") + 0 * root
+
+            settings = Settings.of(fanouts=[2, 2], batch_size=1000, epochs=1, threads=1)
+            objective = set_up(LossObjective(loss), graph, settings)
+            trainer = Trainer(graph, model, settings, world=world, objective=objective)
+            with pytest.raises(TrainingError, match="a gradient is nan in epoch 1, batch 1, though the loss is a number"):
+                trainer.fit()
+            assert all(torch.equal(one, p.detach()) for one, p in zip(before, model.parameters(), strict=True))
+
+        ranks(workers, work)
+
+    def test_parameters_that_are_no_numbers_are_not_kept(self, graph, tmp_path):
+        def loss(rows, labels):
+            return 1e25 * F.cross_entropy(rows, labels, reduction="none")
+
+        with pytest.raises(TrainingError, match="a parameter is no number, or infinite, after epoch 1: lower lr"):
+            weft.train(
+                graph,
+                fanouts=[2, 2],
+                batch_size=1000,
+                epochs=1,
+                optimizer="sgd",
+                lr=1e18,
+                loss=loss,
+                checkpoint=tmp_path,
+            )
+        assert not [*tmp_path.glob("step-*")]
 
     def test_nan_loss_before_any_step_is_not_of_the_learning_rate(self, graph):
         with pytest.raises(TrainingError, match=r"nan in epoch 1, batch 1: no step was made yet, so it is not lr"):

@@ -10,13 +10,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
+from torch_geometric.utils import scatter, softmax
 
+from weft.errors import ConfigError, ModelError
+from weft.keys import drawing_alone, generator
 from weft.nn import functional, sums
 from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
+from weft.nn.depths import in_mode
+from weft.nn.kept_state import state_kept
+from weft.nn.rows import alike
 from weft.nn.sums import split_max
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
+
+
+_JOINS = ("sum", "mean", "max", "softmax")
+_ROWS, _PART, _EDGES = 12, 8, 60  # on which a convolution is compared with its module
 
 
 class MessageConvolution(Convolution):
@@ -44,7 +54,7 @@ class MessageConvolution(Convolution):
 
     def score(self, source: Tensor, destination: Tensor) -> Tensor:
         """With join = softmax: how much each edge counts for, before the soft-max, [edges, heads]."""
-        raise AssertionError("join = softmax needs a score")
+        raise NotImplementedError("join = softmax needs a score")
 
     @abstractmethod
     def finish(self, merged: Tensor, own: Tensor) -> Tensor:
@@ -52,9 +62,21 @@ class MessageConvolution(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self.adds_up = self.join in ("sum", "mean")
+        self.adds_up, self._compared = self.join in ("sum", "mean"), False
+
+    @classmethod
+    def check_class(cls) -> None:
+        """Refuse a join that there is not, and soft-max of nothing."""
+        super().check_class()
+        if cls.join not in _JOINS:
+            raise ConfigError(f"{cls.__name__}: join = {cls.join!r} is not possible: choose one of {', '.join(_JOINS)}")
+        if cls.join == "softmax" and cls.score is MessageConvolution.score:
+            raise ConfigError(f"{cls.__name__}: join = 'softmax' needs a score(source, destination): write it")
 
     def run(self, call: Call) -> Tensor:
+        if not self._compared and call.layer.whole_rows:
+            self._compared = True
+            _check_equals_its_module(self, call.x)
         x, depth, by_row = (call.x if self.columnwise else call.whole_rows), call.depth, call.run.by_row
         said, own = by_row(self.prepare, depth, x), call.own
         merged = call.layer.merge(_Messages(self, by_row(self.describe, depth + 1, own)), said)
@@ -81,7 +103,8 @@ class _Messages(Merge):
         if self._of.join != "softmax":
             return (sums.aggregate(each, said, edges.times(None, said), "sum"),)
         scores = self._of.score(*ends)
-        return functional.attention_part(each, said.view(len(said), scores.shape[1], -1), scores, 1.0)
+        heads = scores.shape[1]
+        return functional.attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
         given = self.given(own)
@@ -116,3 +139,62 @@ class _Messages(Merge):
 
     def _divided(self, rows: Tensor, counts: Tensor) -> Tensor:
         return rows * sums.inverse(counts, rows) if self._of.join == "mean" else rows
+
+
+def _check_equals_its_module(convolution: MessageConvolution, like: Tensor) -> None:
+    """Compare a convolution with its module's own forward on a small random graph, without dropout.
+
+    `like`: its rows. A module that does not run so by itself is not tried.
+    """
+    convolution.check_class()
+    conv, name, numbers = convolution.conv, type(convolution).__name__, generator(0)
+    x = torch.from_numpy(numbers.standard_normal((_ROWS, like.shape[1]))).to(like)
+    src, dst = torch.from_numpy(numbers.integers(0, _ROWS, (2, _EDGES))).to(like.device)
+    dst = dst.clamp(max=_ROWS - 2)  # the last one has no neighbours
+    exactly = torch.autocast(like.device.type, enabled=False)
+    with torch.no_grad(), in_mode(conv, False), state_kept(conv), drawing_alone(0), exactly:
+        try:
+            wanted = type(conv).forward(conv, x, torch.stack([src, dst]))
+        except Exception:  # its own code, which may need more than rows and edges
+            return
+        got = _by_parts(convolution, x, src, dst)
+    if got.shape != wanted.shape:
+        raise ModelError(f"{name} gives rows of shape {[*got.shape]}, {conv} itself {[*wanted.shape]}")
+    off = float((got - wanted).abs().max())
+    if not off <= (1e-8 if like.dtype == torch.float64 else 1e-2) * max(1.0, float(wanted.abs().max())):
+        raise ModelError(
+            f"{name} differs from {conv} itself by up to {off:.3g}: make them compute the same, or let serves() refuse its "
+            f"options"
+        )
+
+
+def _by_parts(convolution: MessageConvolution, x: Tensor, src: Tensor, dst: Tensor) -> Tensor:
+    """The rows of all vertices, part by part; refused where one mixes rows, or gives no row for each."""
+    said, described = _tried(convolution, "prepare", x), _tried(convolution, "describe", x)
+    ends = said[src], described[dst]
+    each, join = _tried(convolution, "message", *ends), convolution.join
+    if join == "softmax":
+        scores = _tried(convolution, "score", *ends)
+        heads = scores.shape[1]
+        if not heads or each.shape[1] % heads:
+            raise ModelError(
+                f"{type(convolution).__name__}.score gives {heads} heads for messages of {each.shape[1]} columns: heads must "
+                f"divide them"
+            )
+        shares = softmax(scores, dst, num_nodes=len(x))
+        each, join = (each.view(len(each), heads, -1) * shares[:, :, None]).flatten(1), "sum"
+    return _tried(convolution, "finish", scatter(each, dst, 0, len(x), join), x)
+
+
+def _tried(convolution: MessageConvolution, part: str, *rows: Tensor) -> Tensor:
+    """What a part of a convolution makes of rows: a row for each, whatever others are beside it."""
+    name, counts = f"{type(convolution).__name__}.{part}", (len(rows[0]), _PART)
+    made, of_some = (getattr(convolution, part)(*(x[:count] for x in rows)) for count in counts)
+    for count, found in zip(counts, (made, of_some), strict=True):
+        if not isinstance(found, Tensor):
+            raise ModelError(f"{name} gives a {type(found).__name__}: a tensor with a row for each is needed")
+        if found.dim() != 2 or len(found) != count:
+            raise ModelError(f"{name} gives a tensor of shape {[*found.shape]} for {count} rows: a row for each is needed")
+    if not alike(made[:_PART], of_some):
+        raise ModelError(f"{name} mixes rows, of which each worker has others: it must act on each row by itself")
+    return made
