@@ -128,7 +128,9 @@ def is_device(path: Path) -> bool:
 def check_writable(path: Path) -> None:
     """Refuse a path that can't be made or replaced: the disk is read-only, the folder is another's, or a disk is mounted."""
     if len(os.fsencode(path.name)) > _NAME:
-        raise StorageError(f"{path} has a name of more than {_NAME} bytes, beside which nothing can be written: shorten it")
+        raise StorageError(
+            f"{path} has a name of more than {_NAME} bytes, beside which nothing can be written: shorten it"
+        )
     places = [path]
     if not is_device(path):
         if _ends_nowhere(path):

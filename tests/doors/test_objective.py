@@ -48,6 +48,19 @@ def test_every_plan_trains_what_one_worker_trains(ranks, parts):
     assert losses[-1] < losses[0]
 
 
+def test_better_says_yes_or_no(monkeypatch):
+    monkeypatch.setattr(OBJECTIVES.get("degree"), "better", lambda self, figure, best: None)
+    with pytest.raises(ConfigError, match=r"\.better\(\) gave None: let it give True or False"):
+        OBJECTIVES.get("degree")().improves(1.0, 2.0)
+
+
+def test_a_loss_without_a_gradient_is_named(parts):
+    with pytest.raises(
+        TrainingError, match=r"LossObjective.loss\(\) gave a number without a gradient, though the model's"
+    ):
+        weft.train(parts[1], fanouts=[3], layers=1, epochs=1, loss=lambda rows, labels: rows.detach().sum(1))
+
+
 def test_the_command_takes_it(parts, tmp_path, capsys):
     flags = [
         "--task",

@@ -6,6 +6,7 @@ from exactness import HOME, check_exact, make_parts, sage
 from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
+from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.keys import Stream
@@ -42,6 +43,17 @@ def test_every_convolution_trains_what_one_worker_trains(ranks, parts, model):
         "gat": lambda width, classes: GAT(width, 8, 2, classes, heads=2, dropout=0.2),
     }[model]
     check_exact(ranks, parts, make, PLANS)
+
+
+@pytest.mark.parametrize("wrong", [lambda built: None, lambda built: built[0], lambda built: built[::-1]])
+def test_what_is_no_layer_is_refused(ranks, parts, monkeypatch, wrong):
+    shared = PLACEMENTS.get("shared")
+    build = shared.build
+    monkeypatch.setattr(shared, "build", lambda *given: wrong(build(*given)))
+    with pytest.raises(
+        ConfigError, match=r"the placement 'shared' built a .*: let build.* give a layer and the vertices"
+    ):
+        check_exact(ranks, parts, sage, {"shared": {"layers": ["shared", "shared"], **HOME}})
 
 
 @pytest.mark.parametrize("placement", PLACED)

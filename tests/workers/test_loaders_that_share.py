@@ -1,4 +1,4 @@
-"""Loops that share something: a head by two runs, a loader by two loops, seeds among workers, a rare parameter by models that migrate."""
+"""Loops that share something: a head of two runs, a loader of two loops, seeds, a parameter that few vertices have."""
 
 from functools import cache
 
@@ -51,7 +51,7 @@ def model_of():
         return Model().double()
 
 
-def backward(run, batch, head=nn.Identity()):
+def backward(run, batch, head=lambda rows: rows):
     """This worker's part of the batch's loss."""
     total = torch.zeros((), dtype=torch.float64)
     for part in batch:
@@ -150,7 +150,7 @@ def test_a_loop_takes_over_from_one_that_was_not_ended(ranks, parts):
 def test_a_state_that_makes_no_sense_is_refused(ranks, parts, epoch):
     def loop(world, folder):
         loader = loader_of(world, folder, "gdp")
-        with pytest.raises(ConfigError, match="this is no state of a loader: epoch = .*: give what state_dict"):
+        with pytest.raises(ConfigError, match=r"this is no state of a loader: epoch = .*: give what state_dict"):
             loader.load_state_dict(loader.state_dict() | {"epoch": epoch})
 
     ranks(1, loop, parts)

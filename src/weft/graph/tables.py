@@ -259,6 +259,10 @@ def _with_nodes(
     table = VertexTable(nodes, named, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
     names, exported = table.names, table.names.export()
     positions = not names.textual and np.array_equal(exported, np.arange(len(names)))
+    if ids == "positions" and not positions:
+        raise InputError(
+            f"{nodes.path}: column {id_column} is not 0, 1, 2, ..., so that its ids are names: drop --ids positions"
+        )
     return Source(
         len(names),
         lambda: _edges(edge_table, wanted, extra, names, positions),
@@ -327,7 +331,10 @@ def edge_ends(column: pa.Array, names: _Ids | None, path: Path | str, row: int, 
     if names is None:
         column = id_column(column, where, row)
         if not pa.types.is_integer(column.type):
-            raise InputError(f"{where} holds {column.type}, but ids are positions: give a vertex table, or --ids names")
+            raise InputError(
+                f"{where} holds {column.type}, but ids are integers: save them as integers, or, without a vertex table, "
+                f"give one or --ids names"
+            )
         return column.to_numpy(zero_copy_only=False)
     ids = names.look_up(column, where, row, add=False)
     if (ids < 0).any():
@@ -382,8 +389,27 @@ def _is_text(table: Table, column: str) -> bool:
 
 
 def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:
-    row = 0
+    row, widths = 0, dict[str, int]()
     for batch in table.read(features):
         columns = [feature_column(batch.column(name), name, table.path, row) for name in features]
+        for name, column in zip(features, columns, strict=True):
+            if column.shape[1] != widths.setdefault(name, column.shape[1]):
+                raise InputError(
+                    f"{table.path}: the lists of column {name} from row {row} on have {column.shape[1]} values, those "
+                    f"before {widths[name]}; all must be as long"
+                )
+            _check_numbers(column, batch.column(name), f"{table.path}: feature column {name}", row)
         yield np.concatenate(columns, axis=1)
         row += len(batch)
+
+
+def _check_numbers(numbers: np.ndarray, column: pa.Array, where: str, row: int) -> None:
+    """Refuse what is missing, or no number as a float32, naming where."""
+    strange = ~np.isfinite(numbers).all(axis=1)
+    if strange.any():
+        at = int(np.argmax(strange))
+        said = column[at].as_py()
+        what = "nothing" if said is None else str(said)
+        raise InputError(
+            f"{where} holds {what} in row {row + at}: features are finite numbers, none of them missing or beyond float32"
+        )

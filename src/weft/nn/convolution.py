@@ -116,7 +116,9 @@ class Convolution(ABC):
         """Refuse a class that could not be used; when it is registered."""
         module = getattr(cls, "module", MessagePassing)  # without one it has no name, which is refused as such
         if not (isinstance(module, type) and issubclass(module, MessagePassing)):
-            raise ConfigError(f"{cls.__name__}: module = {module!r} is no MessagePassing class: give that which it serves")
+            raise ConfigError(
+                f"{cls.__name__}: module = {module!r} is no MessagePassing class: give that which it serves"
+            )
 
     @classmethod
     def serves(cls, conv: MessagePassing) -> bool:

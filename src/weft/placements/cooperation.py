@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners
 from weft.graph import running_sum
 from weft.keys import Stream
@@ -185,7 +186,8 @@ class Cooperation:
         return layers[0] if index else layers[0].for_inputs()
 
     def _placed(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
-        layer, needed = self.placements[index].build(hop, self._positions[index], self.team)
+        built = self.placements[index].build(hop, self._positions[index], self.team)
+        layer, needed = _checked(built, self.plan.layers[index], self._id)
         number = len(self.placements) - 1 - index
         of_drawn = None if self._sampler.equal_edges else self._sampler.source_weights(number, hop.vertices)
         if of_drawn is not None:  # it depends on sources alone, so whoever has an edge can tell what it counts for
@@ -261,3 +263,15 @@ def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], lis
         vertices.append(vertices[-1] if same else torch.from_numpy(ids))
         keys.append(keys[-1] if same else keys_of(graph, ids))
     return vertices, keys
+
+
+def _checked(built: object, name: str, id_type: np.dtype) -> tuple[Layer, np.ndarray]:
+    """What a placement built; refused where it is not what it must be."""
+    if isinstance(built, tuple) and len(built) == 2:
+        layer, needed = built
+        if isinstance(layer, Layer) and isinstance(needed, np.ndarray) and needed.ndim == 1 and needed.dtype == id_type:
+            return layer, needed
+    raise ConfigError(
+        f"the placement {name!r} built a {type(built).__name__}: let build() give a layer and the vertices whose rows it "
+        f"needs, an array of {id_type}"
+    )

@@ -67,7 +67,9 @@ class KeptCluster:
         if self._world.rank > 0:
             return ""
         if self.path is None:
-            why = "WEFT_CACHE is off" if os.environ.get("WEFT_CACHE") == "off" else "no home is known, WEFT_CACHE not set"
+            why = (
+                "WEFT_CACHE is off" if os.environ.get("WEFT_CACHE") == "off" else "no home is known, WEFT_CACHE not set"
+            )
             return f"not kept for later runs ({why}): `weft probe --out cluster.toml` writes it for --cluster"
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

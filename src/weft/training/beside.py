@@ -57,8 +57,7 @@ class Beside:
         ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
         self._dropout = None if key is None else KeyedDropout(make_key(*key, Stream.HEAD), [ids])
         self._looks, self._count = look, len(ids)
-        module = self._module and self._module()
-        if module is not None:
+        if self._module is not None and (module := self._module()) is not None:
             _CURRENT[module] = self
 
     def close(self) -> None:

@@ -281,7 +281,7 @@ def _check_dealt_out_by_weft(comm: Communicator, what: str, vertices: Sequence[n
     """Refuse workers that were given other vertices each, of which a part would be gone over. All call this together."""
     crc = 0
     for ids in vertices:
-        crc = zlib.crc32(np.ascontiguousarray(ids, dtype=np.int64), crc)
+        crc = zlib.crc32(np.ascontiguousarray(ids, dtype=np.int64).data, crc)
     mine = torch.tensor([sum(map(len, vertices)), crc], dtype=torch.float64)
     given = [of_one.tolist() for of_one in comm.gather(mine)]
     for worker, (count, of) in enumerate(given):

@@ -116,7 +116,9 @@ def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int
     try:
         inspect.signature(function).bind(graph.num_features, out_channels)
     except TypeError as error:
-        raise ModelError(f"{file}:{name} can't be called ({error}): define it as f(in_channels, out_channels)") from None
+        raise ModelError(
+            f"{file}:{name} can't be called ({error}): define it as f(in_channels, out_channels)"
+        ) from None
     except ValueError:  # nothing is known of its arguments
         pass
     with seeded(Stream.INIT, seed):

@@ -191,6 +191,11 @@ class Trainer:
                         f"{type(self.objective).__name__}.loss() gave a {got}: let it give one number, the sum over this "
                         f"worker's examples, as a tensor"
                     )
+                if out.requires_grad and not loss.requires_grad:
+                    raise TrainingError(
+                        f"{type(self.objective).__name__}.loss() gave a number without a gradient, though the model's rows "
+                        f"have one: compute it of them by torch, without detach(), item() or whole numbers"
+                    )
                 if not loss.requires_grad:
                     raise TrainingError(
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
@@ -337,9 +342,9 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> to
 
 def _largest(parameters: Iterable[nn.Parameter]) -> Tensor | float:
     """The largest of all gradients here, by size; NaN where one is."""
-    own = [p.grad for p in parameters if p.grad is not None]
-    own = [grad._values() if grad.is_sparse else grad for grad in own]
-    return nn.utils.get_total_norm(own, float("inf")) if own else 0.0
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    dense = [grad._values() if grad.is_sparse else grad for grad in gradients]
+    return nn.utils.get_total_norm(dense, float("inf")) if dense else 0.0
 
 
 def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:

@@ -211,6 +211,30 @@ class TestTables:
         told = self.refuse(capsys, tmp_path, tables, "--label", "y")
         assert "column y holds list<" in told and "for several, name a column a class" in told
 
+    @pytest.mark.parametrize("value", [None, float("nan"), 1e39])
+    def test_features_that_are_no_numbers_are_named(self, tables, tmp_path, capsys, value):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[1.0, 2.0, 3.0], f1=[1.0, value, 3.0])
+        told = self.refuse(capsys, tmp_path, tables, "--features", "f0,f1")
+        assert (
+            f"nodes.parquet: feature column f1 holds {'nothing' if value is None else value} in row 1: features" in told
+        )
+
+    def test_lists_that_get_longer_later(self, tables, tmp_path, capsys, monkeypatch):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[[1.0], [1.0], [1.0, 2.0]])
+        monkeypatch.setattr("weft.graph.tables._ROWS", 2)
+        told = self.refuse(capsys, tmp_path, tables, "--features", "f0")
+        assert "the lists of column f0 from row 2 on have 2 values, those before 1; all must be as long" in told
+
+    def test_ids_that_are_no_positions(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "edges", src=[0, 1], dst=[1, 2])
+        self.write(tmp_path, "nodes", id=[2, 1, 0])
+        assert "column id is not 0, 1, 2, ..." in self.refuse(capsys, tmp_path, tables, "--ids", "positions")
+
+    def test_edges_of_strings_between_vertices_of_integers(self, tables, tmp_path, capsys):
+        self.write(tmp_path, "edges", src=["0", "1"], dst=["1", "2"])
+        self.write(tmp_path, "nodes", id=[0, 1, 2])
+        assert "column src holds large_string, but ids are integers" in self.refuse(capsys, tmp_path, tables)
+
     def test_words_as_types_of_edges(self, tables, tmp_path, capsys):
         self.write(tmp_path, "edges", src=["a", "b"], dst=["b", "a"], kind=["likes", "knows"])
         told = self.refuse(capsys, tmp_path, tables, "--type", "kind")
@@ -423,11 +447,15 @@ def test_a_graph_that_another_made_meanwhile_is_not_replaced(tmp_path, monkeypat
     """`old`: on a system that can't rename so."""
     if old:
         monkeypatch.setattr("weft.graph.storage._renamed", lambda old, new, how: errno.ENOSYS)
-    with pytest.raises(StorageError, match="g exists by now, .*: another process made it meanwhile; choose another name"):
-        with DirectoryWriter(tmp_path / "g") as writer:
-            writer.add(indptr=np.zeros(2, dtype=np.int64))
-            (tmp_path / "g").mkdir()
-            (tmp_path / "g" / "theirs").write_text("")
+    with (
+        pytest.raises(
+            StorageError, match=r"g exists by now, .*: another process made it meanwhile; choose another name"
+        ),
+        DirectoryWriter(tmp_path / "g") as writer,
+    ):
+        writer.add(indptr=np.zeros(2, dtype=np.int64))
+        (tmp_path / "g").mkdir()
+        (tmp_path / "g" / "theirs").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["g"]
     assert [path.name for path in (tmp_path / "g").iterdir()] == ["theirs"]
 
@@ -435,5 +463,5 @@ def test_a_graph_that_another_made_meanwhile_is_not_replaced(tmp_path, monkeypat
 @pytest.mark.parametrize("name", ["loop", "loop/x", "a" * 230])
 def test_places_that_nothing_can_be_written_to_are_refused_at_once(tmp_path, name):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(StorageError, match="links that lead to themselves|a name of more than 200 bytes"):
+    with pytest.raises(StorageError, match=r"links that lead to themselves|a name of more than 200 bytes"):
         check_writable(tmp_path / name)

@@ -131,7 +131,11 @@ def test_what_is_served_is_a_convolution(module):
         ("score", lambda self, x, y: x[:, :2].tile(1, 20), "score gives 40 heads for messages of"),
         ("finish", lambda self, merged, own: merged - merged.mean(0), "finish mixes rows"),
         ("finish", lambda self, merged, own: merged[:, :2], "gives rows of shape"),
-        ("finish", lambda self, merged, own: merged, "differs from Gated.* itself by up to .*: make them compute the same"),
+        (
+            "finish",
+            lambda self, merged, own: merged,
+            "differs from Gated.* itself by up to .*: make them compute the same",
+        ),
     ],
 )
 def test_parts_that_make_another_convolution_are_refused(part, by, said, monkeypatch):

@@ -525,7 +525,9 @@ class TestMistakes:
             settings = Settings.of(fanouts=[2, 2], batch_size=1000, epochs=1, threads=1)
             objective = set_up(LossObjective(loss), graph, settings)
             trainer = Trainer(graph, model, settings, world=world, objective=objective)
-            with pytest.raises(TrainingError, match="a gradient is nan in epoch 1, batch 1, though the loss is a number"):
+            with pytest.raises(
+                TrainingError, match="a gradient is nan in epoch 1, batch 1, though the loss is a number"
+            ):
                 trainer.fit()
             assert all(torch.equal(one, p.detach()) for one, p in zip(before, model.parameters(), strict=True))
 

@@ -24,7 +24,6 @@ from weft.nn.sums import split_max
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
-
 _JOINS = ("sum", "mean", "max", "softmax")
 _ROWS, _PART, _EDGES = 12, 8, 60  # on which a convolution is compared with its module
 
@@ -178,8 +177,8 @@ def _by_parts(convolution: MessageConvolution, x: Tensor, src: Tensor, dst: Tens
         heads = scores.shape[1]
         if not heads or each.shape[1] % heads:
             raise ModelError(
-                f"{type(convolution).__name__}.score gives {heads} heads for messages of {each.shape[1]} columns: heads must "
-                f"divide them"
+                f"{type(convolution).__name__}.score gives {heads} heads for messages of {each.shape[1]} columns: heads "
+                f"must divide them"
             )
         shares = softmax(scores, dst, num_nodes=len(x))
         each, join = (each.view(len(each), heads, -1) * shares[:, :, None]).flatten(1), "sum"
@@ -194,7 +193,9 @@ def _tried(convolution: MessageConvolution, part: str, *rows: Tensor) -> Tensor:
         if not isinstance(found, Tensor):
             raise ModelError(f"{name} gives a {type(found).__name__}: a tensor with a row for each is needed")
         if found.dim() != 2 or len(found) != count:
-            raise ModelError(f"{name} gives a tensor of shape {[*found.shape]} for {count} rows: a row for each is needed")
+            raise ModelError(
+                f"{name} gives a tensor of shape {[*found.shape]} for {count} rows: a row for each is needed"
+            )
     if not alike(made[:_PART], of_some):
         raise ModelError(f"{name} mixes rows, of which each worker has others: it must act on each row by itself")
     return made

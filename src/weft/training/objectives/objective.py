@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from weft.devices import Movable
-from weft.errors import TrainingError
+from weft.errors import ConfigError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.nn import LeftOut, left_alone
@@ -162,4 +162,7 @@ class Objective(ABC):
         """The same where there may be none yet, and where a figure may be no number, which is worse than any."""
         if best is None or math.isnan(figure) or math.isnan(best):
             return best is None or (math.isnan(best) and not math.isnan(figure))
-        return self.better(figure, best)
+        better = self.better(figure, best)
+        if not isinstance(better, bool | np.bool_):
+            raise ConfigError(f"{type(self).__name__}.better() gave {better!r}: let it give True or False")
+        return bool(better)
