@@ -34,6 +34,7 @@ _CPU = torch.device("cpu")
 MAY = {
     "devices.py: copying",  # the one way from host memory to the device
     "devices.py: copied_together",
+    "training/trainer.py: _end_epoch",  # looks once whether parameters are numbers
     "sampling/device_sampler.py: draw_hops",  # a hop waits to know how many edges and vertices it has
     "commands/embed.py: run",
     "training/loader.py: __init__",

@@ -240,7 +240,8 @@ class Trainer:
     def _end_epoch(self) -> bool:
         """Go on to the next epoch, and evaluate where that is due: is the model the best so far?"""
         p, every = self.progress, self.settings.evaluation.every
-        if not all(bool(one.isfinite().all()) for one in self._parameters if one.grad is not None):
+        trained = [parameter.detach() for parameter in self._parameters if parameter.grad is not None]
+        if trained and not np.isfinite(float(nn.utils.get_total_norm(trained, float("inf")))):
             raise TrainingError(
                 f"a parameter is no number, or infinite, after epoch {p.epoch + 1}: {self._why_no_number()}"
             )
