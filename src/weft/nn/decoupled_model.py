@@ -143,14 +143,15 @@ class DecoupledModel:
 
     def _dense(self, x: Tensor, program: Program, run: Pass, first: int = 0) -> tuple[Dense, bool]:
         """What the dense layers make of some rows; and whether what comes of their mixing is the model's result."""
-        caught: list[Dense] = []
+        caught: list[tuple[Dense, Tensor]] = []
 
         def catch(dense: Dense) -> Tensor:
-            caught.append(dense)
-            return dense.rows
+            caught.append((dense, dense.whole(dense.by_head())))
+            return caught[-1][1]
 
         out = self._run(x, program, run, catch, first)
-        return caught[0].made_of(map(without_depth, caught[0].tensors())), out is caught[0].rows
+        dense, unmixed = caught[0]
+        return dense.made_of(map(without_depth, dense.tensors())), out is unmixed
 
     def _for(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
         """What is made once for a program, and for those that differ in what becomes of its rows alone."""
@@ -202,7 +203,7 @@ class DecoupledModel:
             columns=model.columns,
             apart=model.heads,
             averaged=model.averaged,
-            widest=max(len(p) for p in matrices),
+            widest=max((len(p) for p in matrices), default=model.columns),
             kept=self._kept_a_row(program, x),
             depth=model.depth,
             number=x.element_size(),

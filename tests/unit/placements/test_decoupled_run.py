@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from quick import some
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv
+from torch_geometric.nn import GATConv, GCNConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.exchange import Communicator, Owners
@@ -61,6 +61,28 @@ class OtherHeads(nn.Module):
         return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
 
 
+class HeadBehind(nn.Module):
+    """The last convolution's heads are averaged, and the model goes on behind it."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = GATConv(WIDTH, 4, heads=3, concat=False), nn.Linear(4, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.head(self.conv(x, edge_index).relu())
+
+
+class OfRelationsAlone(nn.Module):
+    """It has no matrix but those of its relations, which are in one parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = RGCNConv(WIDTH, CLASSES, RELATIONS, root_weight=False)
+
+    def forward(self, x, edge_index, edge_type):
+        return self.conv(x, edge_index, edge_type)
+
+
 MODELS = {
     "gcn": of(GCN, 9, 3),
     "gcn weights": Weighted,
@@ -76,6 +98,8 @@ MODELS = {
     "gat residual": of(GAT, 15, heads=3, residual=True),
     "gat then gcn": GatThenGcn,
     "gat other heads": OtherHeads,
+    "gat averaged, and a head": HeadBehind,
+    "rgcn alone": OfRelationsAlone,
     "rgcn": lambda: Relational(6),
     "rgcn bases": lambda: Relational(6, num_bases=2, root_weight=False),
     "rgcn vertex types": lambda: build("rgcn", WIDTH, 6, CLASSES, 3, relations=RELATIONS, widths=(WIDTH, 4, 0)),
@@ -162,7 +186,18 @@ def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
 
 
 @pytest.mark.parametrize(
-    "name", some(MODELS, "gcn weights", "sage jk", "gin", "gat residual", "gat one head", "rgcn vertex types")
+    "name",
+    some(
+        MODELS,
+        "gcn weights",
+        "sage jk",
+        "gin",
+        "gat residual",
+        "gat one head",
+        "rgcn vertex types",
+        "gat averaged, and a head",
+        "rgcn alone",
+    ),
 )
 def test_equals_one_process(graph, name):
     wanted_losses, wanted = by_one_process(graph, name)
@@ -182,6 +217,7 @@ def test_equals_one_process(graph, name):
         ("sage jk", Fit("files", 0, False, 2)),
         ("gat", Fit("again", 11, True, 4)),
         ("gat residual", Fit("files", 0, True, 1)),
+        ("gat averaged, and a head", Fit("files", 0, True, 2)),
         ("rgcn vertex types", Fit("again", 6, True, 3)),
     ],
 )
