@@ -526,7 +526,7 @@ class TestMistakes:
             objective = set_up(LossObjective(loss), graph, settings)
             trainer = Trainer(graph, model, settings, world=world, objective=objective)
             with pytest.raises(
-                TrainingError, match="a gradient is nan in epoch 1, batch 1, though the loss is a number"
+                TrainingError, match="a gradient is nan or infinite in epoch 1, batch 1, though the loss is a number"
             ):
                 trainer.fit()
             assert all(torch.equal(one, p.detach()) for one, p in zip(before, model.parameters(), strict=True))
