@@ -398,18 +398,14 @@ def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:
                     f"{table.path}: the lists of column {name} from row {row} on have {column.shape[1]} values, those "
                     f"before {widths[name]}; all must be as long"
                 )
-            _check_numbers(column, batch.column(name), f"{table.path}: feature column {name}", row)
-        yield np.concatenate(columns, axis=1)
+        rows = np.concatenate(columns, axis=1)
+        if not np.isfinite(rows).all():
+            strange = [~np.isfinite(column).all(axis=1) for column in columns]
+            name, at = next((name, int(np.argmax(of))) for name, of in zip(features, strange, strict=True) if of.any())
+            said = batch.column(name)[at].as_py()
+            raise InputError(
+                f"{table.path}: feature column {name} holds {'nothing' if said is None else said} in row {row + at}: "
+                f"features are finite numbers, none of them missing or beyond float32"
+            )
+        yield rows
         row += len(batch)
-
-
-def _check_numbers(numbers: np.ndarray, column: pa.Array, where: str, row: int) -> None:
-    """Refuse what is missing, or no number as a float32, naming where."""
-    strange = ~np.isfinite(numbers).all(axis=1)
-    if strange.any():
-        at = int(np.argmax(strange))
-        said = column[at].as_py()
-        what = "nothing" if said is None else str(said)
-        raise InputError(
-            f"{where} holds {what} in row {row + at}: features are finite numbers, none of them missing or beyond float32"
-        )

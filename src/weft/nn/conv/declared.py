@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.convolution import REDUCE, Call, Convolution
+from weft.nn.small_graph import off_by, small_graph
 from weft.nn.sums import Largest, Sums
 
 
@@ -69,28 +70,18 @@ def check_split(conv: MessagePassing, width: int) -> None:
     split = split_of(conv)
     if split is None:
         raise ModelError(f"{conv} declares no split: give it a method weft_split() that returns a weft.Split")
-    before, vertices, edges = conv.training, 12, 60
-    generator = torch.Generator().manual_seed(0)
     dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-    x = torch.randn(vertices, width, generator=generator, dtype=dtype)
-    src, dst = torch.randint(vertices, (2, edges), generator=generator)
-    dst = dst.clamp(max=vertices - 2)  # the last one has no neighbours
+    graph, before = small_graph(width, dtype), conv.training
     try:
         conv.eval()
         with torch.no_grad():
-            wanted = conv(x, torch.stack([src, dst]))
-            rows = x if split.source is None else split.source(x)
-            got = split.finish(_merged(rows, src, dst, vertices, REDUCE[split.merge]), x)
+            wanted = conv(graph.x, graph.edge_index)
+            rows = graph.x if split.source is None else split.source(graph.x)
+            got = split.finish(graph.merged(rows[graph.src], REDUCE[split.merge]), graph.x)
     finally:
         conv.train(before)
     if got.shape != wanted.shape:
         raise ModelError(f"{conv}: its split gives rows of shape {tuple(got.shape)}, its forward {tuple(wanted.shape)}")
-    error = float((got - wanted).abs().max())
-    if not error <= 1e-4 * max(1.0, float(wanted.abs().max())):
+    error, share = off_by(got, wanted)
+    if not share <= 1e-4:
         raise ModelError(f"{conv}: its split and its forward differ by up to {error:.3g}: make them compute the same")
-
-
-def _merged(rows: Tensor, src: Tensor, dst: Tensor, vertices: int, reduce: str) -> Tensor:
-    out = rows.new_zeros(vertices, *rows.shape[1:])
-    at = dst[:, None].expand(-1, rows.shape[1])
-    return out.scatter_reduce(0, at, rows[src], {"max": "amax"}.get(reduce, reduce), include_self=False)

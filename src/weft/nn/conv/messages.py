@@ -10,22 +10,23 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
-from torch_geometric.utils import scatter, softmax
+from torch_geometric.utils import softmax
 
 from weft.errors import ConfigError, ModelError
-from weft.keys import drawing_alone, generator
+from weft.keys import drawing_alone
 from weft.nn import functional, sums
 from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import alike
+from weft.nn.small_graph import SmallGraph, off_by, small_graph
 from weft.nn.sums import split_max
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
 _JOINS = ("sum", "mean", "max", "softmax")
-_ROWS, _PART, _EDGES = 12, 8, 60  # on which a convolution is compared with its module
+_PART = 8  # rows, without those beside them
 
 
 class MessageConvolution(Convolution):
@@ -53,7 +54,7 @@ class MessageConvolution(Convolution):
 
     def score(self, source: Tensor, destination: Tensor) -> Tensor:
         """With join = softmax: how much each edge counts for, before the soft-max, [edges, heads]."""
-        raise NotImplementedError("join = softmax needs a score")
+        raise AssertionError("join = softmax needs a score")
 
     @abstractmethod
     def finish(self, merged: Tensor, own: Tensor) -> Tensor:
@@ -145,30 +146,30 @@ def _check_equals_its_module(convolution: MessageConvolution, like: Tensor) -> N
 
     `like`: its rows. A module that does not run so by itself is not tried.
     """
-    convolution.check_class()
-    conv, name, numbers = convolution.conv, type(convolution).__name__, generator(0)
-    x = torch.from_numpy(numbers.standard_normal((_ROWS, like.shape[1]))).to(like)
-    src, dst = torch.from_numpy(numbers.integers(0, _ROWS, (2, _EDGES))).to(like.device)
-    dst = dst.clamp(max=_ROWS - 2)  # the last one has no neighbours
-    exactly = torch.autocast(like.device.type, enabled=False)
+    conv, name = convolution.conv, type(convolution).__name__
+    graph, exactly = (
+        small_graph(like.shape[1], like.dtype, like.device),
+        torch.autocast(like.device.type, enabled=False),
+    )
     with torch.no_grad(), in_mode(conv, False), state_kept(conv), drawing_alone(0), exactly:
         try:
-            wanted = type(conv).forward(conv, x, torch.stack([src, dst]))
+            wanted = type(conv).forward(conv, graph.x, graph.edge_index)
         except Exception:  # its own code, which may need more than rows and edges
             return
-        got = _by_parts(convolution, x, src, dst)
+        got = _by_parts(convolution, graph)
     if got.shape != wanted.shape:
         raise ModelError(f"{name} gives rows of shape {[*got.shape]}, {conv} itself {[*wanted.shape]}")
-    off = float((got - wanted).abs().max())
-    if not off <= (1e-8 if like.dtype == torch.float64 else 1e-2) * max(1.0, float(wanted.abs().max())):
+    off, share = off_by(got, wanted)
+    if not share <= (1e-8 if like.dtype == torch.float64 else 1e-2):
         raise ModelError(
             f"{name} differs from {conv} itself by up to {off:.3g}: make them compute the same, or let serves() refuse its "
             f"options"
         )
 
 
-def _by_parts(convolution: MessageConvolution, x: Tensor, src: Tensor, dst: Tensor) -> Tensor:
+def _by_parts(convolution: MessageConvolution, graph: SmallGraph) -> Tensor:
     """The rows of all vertices, part by part; refused where one mixes rows, or gives no row for each."""
+    x, src, dst = graph
     said, described = _tried(convolution, "prepare", x), _tried(convolution, "describe", x)
     ends = said[src], described[dst]
     each, join = _tried(convolution, "message", *ends), convolution.join
@@ -182,7 +183,7 @@ def _by_parts(convolution: MessageConvolution, x: Tensor, src: Tensor, dst: Tens
             )
         shares = softmax(scores, dst, num_nodes=len(x))
         each, join = (each.view(len(each), heads, -1) * shares[:, :, None]).flatten(1), "sum"
-    return _tried(convolution, "finish", scatter(each, dst, 0, len(x), join), x)
+    return _tried(convolution, "finish", graph.merged(each, join), x)
 
 
 def _tried(convolution: MessageConvolution, part: str, *rows: Tensor) -> Tensor:

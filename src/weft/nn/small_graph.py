@@ -1,0 +1,42 @@
+"""A small random graph, on which a convolution that is said in parts is compared with its module's own forward."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.utils import scatter
+
+from weft.keys import generator
+
+_VERTICES, _EDGES = 12, 60
+
+
+class SmallGraph(NamedTuple):
+    """Rows of vertices, and edges between them."""
+
+    x: Tensor
+    src: Tensor
+    dst: Tensor
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Its edges as PyG has them."""
+        return torch.stack([self.src, self.dst])
+
+    def merged(self, messages: Tensor, join: str) -> Tensor:
+        """What the edges say to each vertex: their sum, mean or max."""
+        return scatter(messages, self.dst, 0, len(self.x), join)
+
+
+def small_graph(width: int, dtype: torch.dtype, device: torch.device | None = None) -> SmallGraph:
+    """The same each time; its last vertex has no neighbours."""
+    numbers = generator(0)
+    x = torch.from_numpy(numbers.standard_normal((_VERTICES, width))).to(device, dtype)
+    src, dst = torch.from_numpy(numbers.integers(0, _VERTICES, (2, _EDGES))).to(device)
+    return SmallGraph(x, src, dst.clamp(max=_VERTICES - 2))
+
+
+def off_by(got: Tensor, wanted: Tensor) -> tuple[float, float]:
+    """The largest difference of rows; and as a share of the largest number, if that is above 1."""
+    largest = float((got - wanted).abs().max())
+    return largest, largest / max(1.0, float(wanted.abs().max()))
