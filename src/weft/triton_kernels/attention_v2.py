@@ -26,7 +26,7 @@ def attend_v2(lists: Lists, terms: JoinedTerms) -> tuple[Tensor, Saved]:
     xl, rows = terms.of_sources, len(lists.indptr) - 1
     heads, columns = xl.shape[1:]
     out, lse = xl.new_empty(rows, heads, columns), xl.new_empty(rows, heads, dtype=sums_dtype(xl))
-    grid, tiles = pair_tiles(rows, heads, columns)
+    grid, tiles = pair_tiles(rows, heads, columns, joined=True)
     given = (*lists, *map(contiguous, terms[:4]), out, lse, rows)
     launch(_attend, grid, *given, SLOPE=terms.slope, HEADS=heads, COLUMNS=columns, ACC=sums_in(xl), **tiles)
     return out, (out, lse)
@@ -43,12 +43,12 @@ def attend_v2_backward(
     g_xl, g_xr = (x.new_empty(x.shape) for x in terms[:2])
     of_edges = inner.new_empty(len(lists.other), heads)
     how = {"SLOPE": terms.slope, "HEADS": heads, "COLUMNS": columns, "ACC": sums_in(g_xl)}
-    grid, tiles = pair_tiles(len(g_xl), heads, columns)
+    grid, tiles = pair_tiles(len(g_xl), heads, columns, joined=True)
     given = (*turned, *joined, contiguous(terms.keep), g, lse, inner, g_xl, of_edges, len(g_xl))
     launch(_by_source, grid, *given, **how, **tiles)
     pieces = cdiv(rows, _ROWS)
     sums = inner.new_empty(pieces, heads, columns)
-    grid, tiles = pair_tiles(pieces, heads, columns)
+    grid, tiles = pair_tiles(pieces, heads, columns, joined=True)
     launch(_by_destination, grid, *lists, *joined, of_edges, g_xr, sums, rows, ROWS=_ROWS, **how, **tiles)
     return g_xl, g_xr, sums.sum(0).to(terms.vector.dtype)
 

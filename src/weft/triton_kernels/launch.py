@@ -11,7 +11,7 @@ from torch import Tensor
 _FLOATS = {torch.float16: tl.float32, torch.bfloat16: tl.float32, torch.float32: tl.float32, torch.float64: tl.float64}
 
 _CELLS = 128  # of a program's tile of rows
-_EDGES = 4  # of each pair of a row and a head that a program reads at once, at most,
+_EDGES = 8  # of each pair of a row and a head that a program reads at once, at most,
 _ROOM = 1024  # and the cells that they have
 
 
@@ -45,14 +45,16 @@ def row_tiles(rows: int, width: int) -> tuple[tuple[int, int], dict[str, int]]:
     return (cdiv(rows, some), cdiv(width, columns)), {"R": some, "C": columns, "num_warps": 1}
 
 
-def pair_tiles(rows: int, heads: int, columns: int) -> tuple[tuple[int], dict[str, int]]:
+def pair_tiles(rows: int, heads: int, columns: int, joined: bool = False) -> tuple[tuple[int], dict[str, int]]:
     """For rows of heads: the grid, and how many pairs of a row and a head (P) a program has, of all their columns (F).
 
-    And how many edges of each (E) it reads at once, as much as one warp has room for.
+    And how many edges of each (E) it reads at once, as much as one warp has room for; `joined`: beside an edge's row there
+    is what was made of both its ends'.
     """
     f = triton.next_power_of_2(max(columns, 1))
     p = max(_CELLS // f, 1)
-    return (cdiv(rows * heads, p),), {"P": p, "F": f, "E": max(min(_EDGES, _ROOM // (p * f)), 1), "num_warps": 1}
+    e = min(_EDGES // 2 if joined else _EDGES, _ROOM // (p * f))
+    return (cdiv(rows * heads, p),), {"P": p, "F": f, "E": max(e, 1), "num_warps": 1}
 
 
 def cdiv(number: int, by: int) -> int:

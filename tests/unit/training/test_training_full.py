@@ -11,7 +11,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
-from weft.graph import communities
+from weft.graph import SelfLoops, communities
 from weft.nn.sums import Sums
 from weft.plan import Plan, Settings
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
@@ -192,3 +192,15 @@ def test_a_model_that_was_trained_is_written_and_read(graph, tmp_path, plan):
     outputs = weft.infer(model, graph).outputs
     test = graph.seeds("test")
     assert np.isclose((outputs[test].argmax(1) == graph.labels[test]).mean(), result.test, atol=0.01)
+
+
+def test_what_gcn_multiplies_rows_by_is_looked_up_once(graph, monkeypatch):
+    asked, of = [], SelfLoops.of
+    monkeypatch.setattr(SelfLoops, "of", lambda *given: asked.append(given) or of(*given))
+    chosen = settings(model="gcn", epochs=3)
+    trainer = Trainer(graph, make_model(chosen, graph), chosen)
+    trainer.prepare()
+    for epoch in range(3):
+        trainer.train_epoch(epoch)
+    trainer.close()
+    assert len(asked) == 2 * 2  # by layer: of sources, and of destinations

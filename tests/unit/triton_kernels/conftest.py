@@ -31,10 +31,10 @@ def on_device(request, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_strides(request, monkeypatch):
-    """Loops take two edges at once, but where blocks have a hub: the interpreter goes through absent edges as well."""
+    """Loops take two edges at once, or four, but where blocks have a hub: the interpreter goes through absent edges as well."""
     if "block" not in request.fixturenames or request.getfixturevalue("block").num_edges != BLOCKS["a hub"][2]:
         for module in ("sums", "maxima", "film_sums"):
             monkeypatch.setattr(f"weft.triton_kernels.{module}._AHEAD", 2)
-        monkeypatch.setattr("weft.triton_kernels.launch._EDGES", 2)
+        monkeypatch.setattr("weft.triton_kernels.launch._EDGES", 4)
         for module in ("attention_v2", "logit_terms"):  # several programs, though there are few rows
             monkeypatch.setattr(f"weft.triton_kernels.{module}._ROWS", 8)

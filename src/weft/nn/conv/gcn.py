@@ -51,14 +51,12 @@ class Gcn(Convolution):
             return layer.merge(Sums("sum", call.weights), x)
         # PyG's own rule: `improved` doubles self-loops only where edges have weights.
         fill, loops = 2.0 if conv.improved and call.edge_weight else 1.0, conv.add_self_loops
-        at_src, at_dst, own_weight = self._factors(call, fill, loops)
-        x = x * at_src.to(x.dtype)[:, None]
-        out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x)
-        out = out * at_dst.to(x.dtype)[:, None]
-        return out + own_weight.to(x.dtype)[:, None] * own if loops else out
+        at_src, at_dst, own_weight = self._factors(call, fill, loops, x.dtype)
+        out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x * at_src)
+        return out * at_dst + own_weight * own if loops else out * at_dst
 
-    def _factors(self, call: Call, fill: float, loops: bool) -> tuple[Tensor, Tensor, Tensor]:
-        """D^-1/2 A D^-1/2 in parts (float64): a factor of each row here, one of each destination, the own row's weight.
+    def _factors(self, call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """D^-1/2 A D^-1/2 in parts: a factor of each row here, one of each destination, the own row's weight; made once.
 
         The own row's weight is meant for rows that have their own factor already.
         """
@@ -80,5 +78,11 @@ class Gcn(Convolution):
             (at_src, _), (at_dst, own) = inverse(here), inverse(there)
             return at_src, at_dst * graph_loops.in_degrees(there), own * at_dst
 
-        at_src, at_dst, own = program.from_host(look_up)
-        return at_src, at_dst / layer.degrees.clamp(min=1), own
+        def make() -> tuple[Tensor, Tensor, Tensor]:  # in float64 up to here
+            at_src, at_dst, own = program.from_host(look_up)
+            at_src, at_dst, own = (
+                factor.to(dtype)[:, None] for factor in (at_src, at_dst / layer.degrees.clamp(min=1), own)
+            )
+            return at_src, at_dst, own
+
+        return program.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
