@@ -31,12 +31,13 @@ _PREPARES = ("sample", "fetch")  # the others prepare batches
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
-# And what of all that goes on while something else is computed; what devices compute, and what is copied to them.
+# And what of all that goes on while something else is computed; what devices compute, and what is copied to them. Then the
+# computing of threads that prepare, where all do so at once and none trains meanwhile.
 PARTS = (
     *("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden"),
-    *("device", "copies"),
+    *("device", "copies", "in turn"),
 )
-_SHARED = [PARTS.index("processors"), PARTS.index("trains")]
+_SHARED = [PARTS.index("processors"), PARTS.index("trains"), PARTS.index("in turn")]
 _SAVED = [PARTS.index("bursts"), PARTS.index("fetch bursts"), PARTS.index("hidden")]
 
 
@@ -72,17 +73,18 @@ class Price:
 
     @property
     def limits(self) -> np.ndarray:
-        """Seconds by what may hold a batch up (LIMITS); and last, those that training has of processors and of links.
+        """Seconds by what may hold a batch up (LIMITS); then those that training has of processors and of links.
 
-        While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
+        And last, those of preparing where nothing else goes on. While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
         begins on a device is computed there while it begins more.
         """
-        p, own, (hidden, device, copies) = self.parts, float(self.links[0].max()), self.parts[-3:]
+        p, own, (hidden, device, copies, alone) = self.parts, float(self.links[0].max()), self.parts[-4:]
         computes = max(p[1], device)
-        moves, fetches = (max(0.0, p[at + 2] - min(p[at + 3], rest)) for at, rest in ((1, computes), (5, p[5])))
+        bursts = (1, computes), (5, p[5]), (5, alone)
+        moves, fetches, fetched = (max(0.0, p[at + 2] - min(p[at + 3], rest)) for at, rest in bursts)
         training, moved = computes + max(0.0, p[2] + moves - hidden), min(own, max(0.0, moves - hidden))
-        both = min(p[0], p[1])
-        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, copies, both, moved])
+        both, in_turn = min(p[0], p[1]), alone + p[6] + fetched
+        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, copies, both, moved, in_turn])
 
     def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
         """An epoch of so many batches: what holds it up most, and a part of the rest."""
@@ -158,7 +160,7 @@ class Prices:
         exchange = STAGES.index("exchange")
         hidden = min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load))
         copies = self._copied(load)
-        parts += [hidden, there, copies]
+        parts += [hidden, there, copies, self._alone(prepares)]
         stages[exchange] -= hidden
         stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)
         stages[STAGES.index("fetch")] += copies
@@ -329,8 +331,8 @@ def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, 
     anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
     """
     if not ahead:
-        return float(limits[2] + limits[3] + limits[4]) * batches
-    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1, 1]), overlap) * batches
+        return float(limits[2] + limits[4] + limits[-1]) * batches
+    return held_up(limits / np.array([1, 1, 1, lanes, 1, 1, 1, 1]), overlap) * batches
 
 
 def held_up(limits: np.ndarray, exponent: float) -> float:
@@ -338,7 +340,7 @@ def held_up(limits: np.ndarray, exponent: float) -> float:
 
     Training is a part of what processors do, and its exchanges are a part of what links carry.
     """
-    processors, links, training, preparing, copies, computed, moved = limits
+    processors, links, training, preparing, copies, computed, moved, _ = limits
     trained = computed + norm(np.array([processors - computed, training - computed]), exponent)
     trained = moved + norm(np.array([trained - moved, links - moved]), exponent)
     return norm(np.array([trained, preparing, copies]), exponent)

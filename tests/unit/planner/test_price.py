@@ -149,22 +149,30 @@ def test_processors_that_hosts_share_and_those_that_they_have():
     assert limit(prices(half).of(work), "preparing") == 8.0
 
 
+def test_batches_that_are_not_prepared_ahead_take_what_their_stages_take_on_processors_that_hosts_share():
+    work = load(compute={"draw": np.array([4.0, 6.0])}, sample={"draw": np.array([8.0, 5.0])})
+    for hosts in (cluster(cores=1.0), cluster(cores=1.0, busy_cores=0.5)):
+        price = prices(hosts).of(work)
+        assert price.seconds(3, 2.0, 1, ahead=False) == pytest.approx(3 * price.stages.sum())
+    assert limit(price, "preparing") < stage(price, "sample")  # ahead, each takes its time when it comes to it
+
+
 def test_an_epoch_is_held_up_by_what_takes_longest():
-    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.0, 0.5, 0.0])
+    limits = np.array([1.0, 4.0, 2.0, 6.0, 0.0, 0.5, 0.0, 7.0])
     assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
     assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
-    assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 80.0
+    assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 90.0
 
 
 def test_work_that_two_limits_have_in_common_holds_nothing_up_twice():
     alone = np.array(
-        [4.0, 0.0, 4.0, 0.0, 0.0, 4.0, 0.0]
+        [4.0, 0.0, 4.0, 0.0, 0.0, 4.0, 0.0, 0.0]
     )  # all that processors do is training, and it waits for nothing
     assert epoch_seconds(alone, 10, 3.0, 2, ahead=True) == 40.0
-    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0])
+    apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0])
     assert epoch_seconds(apart, 10, 3.0, 2, ahead=True) == pytest.approx(40 * 2 ** (1 / 3))
     seconds = [
-        epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, 0.0, x, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)
+        epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, 0.0, x, 0.0, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)
     ]
     assert seconds == sorted(seconds, reverse=True)
 
@@ -185,8 +193,9 @@ def test_what_training_exchanges_is_not_delayed_by_itself_on_links():
     assert both.seconds(10, 4.0, 2, ahead=True) > 10 * limit(both, "training")
 
 
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("overlap", [1.5, 3.0, 12.0])
-def test_no_figure_grows_without_the_epoch_taking_longer(overlap):
+def test_no_figure_grows_without_the_epoch_taking_longer(overlap, ahead):
     """The search leaves out what is worse in every figure: so an epoch may take no less for any of them being more."""
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -194,13 +203,13 @@ def test_no_figure_grows_without_the_epoch_taking_longer(overlap):
         parts[0] = max(parts[0], parts[1])  # what trains is a part of what processors do
         price = replace(NOTHING, parts=parts, links=rng.random((2, 3)))
         price.parts[2:4] += price.links[0].max()  # a thread waits for its slowest exchange each time
-        usual = price.seconds(1, overlap, 2, ahead=True)
+        usual = price.seconds(1, overlap, 2, ahead)
         for at in range(len(parts)):
             more = parts.copy()
             more[at] += 0.1
             more[0] += 0.1 * (at == 1)
             links = price.links + 0.1 * np.array([[PARTS[at] == "moves"], [PARTS[at] == "fetches"]])
-            longer = replace(price, parts=more, links=links).seconds(1, overlap, 2, ahead=True)
+            longer = replace(price, parts=more, links=links).seconds(1, overlap, 2, ahead)
             saves = PARTS[at] in ("bursts", "fetch bursts", "hidden")
             assert longer <= usual + 1e-9 if saves else longer >= usual - 1e-9, PARTS[at]
 

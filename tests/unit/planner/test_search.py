@@ -21,9 +21,9 @@ class Prices:
 
     def __call__(self, piece):
         if piece not in self._found:
-            figures = self._rng.random(29)
+            figures = self._rng.random(30)
             none = self._rng.random() < self._impossible
-            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 22, 27]))
+            self._found[piece] = None if none else Price(*np.split(figures, [5, 10, 23, 28]))
         return self._found[piece]
 
 

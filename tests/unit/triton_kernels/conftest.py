@@ -31,7 +31,7 @@ def on_device(request, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def short_strides(request, monkeypatch):
-    """Loops take two edges at once, or four, but where blocks have a hub: the interpreter goes through absent edges as well."""
+    """Loops take two or four edges at once, but where blocks have a hub: the interpreter goes through absent edges too."""
     if "block" not in request.fixturenames or request.getfixturevalue("block").num_edges != BLOCKS["a hub"][2]:
         for module in ("sums", "maxima", "film_sums"):
             monkeypatch.setattr(f"weft.triton_kernels.{module}._AHEAD", 2)
