@@ -122,7 +122,12 @@ def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
 
     price = one.planner.space.price(one.plan, cluster)
     parts = price.parts.copy()
-    of_part = {"processors": one.STAGES, "trains": one.STAGES[2:], "prepares": one.STAGES[:2], "in turn": one.STAGES[:2]}
+    of_part = {
+        "processors": one.STAGES,
+        "trains": one.STAGES[2:],
+        "prepares": one.STAGES[:2],
+        "in turn": one.STAGES[:2],
+    }
     for name, stages in of_part.items():
         parts[PARTS.index(name)] *= seen(stages)
     return replace(price, parts=parts)

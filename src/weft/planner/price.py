@@ -75,7 +75,9 @@ class Price:
     def limits(self) -> np.ndarray:
         """Seconds by what may hold a batch up (LIMITS); then those that training has of processors and of links.
 
-        And last, those of preparing where nothing else goes on. While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
+        And last, those of preparing where nothing else goes on.
+
+        While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
         begins on a device is computed there while it begins more.
         """
         p, own, (hidden, device, copies, alone) = self.parts, float(self.links[0].max()), self.parts[-4:]

@@ -60,7 +60,7 @@ class WhatIf:
         for count in counts:
             scaled = cluster.scaled_to(count)
             self._check(scaled)
-            same, grown = (self._planner_for(scaled, seeds * of.workers) for of in (cluster, scaled))
+            same, grown = (self._scaled(cluster, scaled, seeds * of.workers) for of in (cluster, scaled))
             with self._parts_for(scaled) as parts:
                 strong.add(count, same(parts), scaled)
                 if seeds * scaled.workers <= most and not self._settings.sampling.full_graph:
@@ -76,8 +76,12 @@ class WhatIf:
             for width in sorted({*_WIDTHS, self._settings.model.hidden}):
                 with suppress(ConfigError):  # that heads or blocks can't divide
                     models[width] = make_model(self._settings.changed(hidden=width), self._graph)
-            points = [(float(width), planner.of(encoder_of(model)), cluster) for width, model in models.items()]
-            sweeps.append(sweep("hidden", points, float(self._settings.model.hidden)))
+            here = self._settings.model.hidden
+            points = [
+                (float(width), planner if width == here else planner.of(encoder_of(model)), cluster)
+                for width, model in models.items()
+            ]
+            sweeps.append(sweep("hidden", points, float(here)))
         return sweeps
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:
@@ -114,6 +118,13 @@ class WhatIf:
             return self._made(graph, Workers(owners, hosts, memory=self._room(cluster)), batch, on_device)
 
         return made
+
+    def _scaled(self, cluster: Cluster, scaled: Cluster, batch: int) -> Callable[[Graph], Planner]:
+        """The same for another number of hosts; of the present one it is the planner whose layers were timed already."""
+        if scaled.workers != cluster.workers or partitioned_anew(self._graph, cluster.workers, self._partitions):
+            return self._planner_for(scaled, batch)
+        known = self.planner(cluster, batch)
+        return lambda parts: known
 
     @contextmanager
     def _parts_for(self, cluster: Cluster) -> Iterator[Graph]:

@@ -43,8 +43,16 @@ def test_a_point_is_what_the_planner_says_there(what_if):
     assert planner.batches == 3
     for name in ("gdp", "split"):
         found = planner.predict(planner.space.named[name], two).seconds
-        assert strong.seconds[name][0] == pytest.approx(found, rel=0.3)  # layers are timed again
-        assert weak.seconds[name][0] == pytest.approx(found / 3, rel=0.3)
+        assert strong.seconds[name][0] == pytest.approx(found, rel=1e-12)  # layers are not timed again
+        assert weak.seconds[name][0] == pytest.approx(found / 3, rel=1e-12)
+
+
+def test_the_present_width_is_what_the_planner_says_there(what_if):
+    two = cluster(1e7)
+    (widths,) = (one for one in what_if.sensitivity(two) if one.axis == "hidden")
+    planner = what_if.planner(two, 200)
+    found = planner.predict(planner.space.named["gdp"], two).seconds
+    assert widths.seconds["gdp"][widths.values.index(8)] == found
 
 
 def test_figures_of_many_workers_are_kept_in_single_precision_which_counts_them_as_well(graph, monkeypatch):  # noqa: F811
