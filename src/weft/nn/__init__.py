@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import check_can_run, in_mode, walk
-    from weft.nn.kept_state import KeptState, left_alone, plain_state, take_plain_state
+    from weft.nn.kept_state import KeptState, Unlisted, learned_by, left_alone, plain_state
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder

@@ -1,18 +1,20 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from inspect import ismethod
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-_PLAIN = (bool, int, float, str)  # values of a module that are compared, and saved
+_PLAIN = (bool, int, float, str, type(None), np.bool_, np.integer, np.floating)  # values that are compared, and saved
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
+_LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
 _TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 
 Attributes = dict[str, tuple[object, object]]  # the thing, and where it may change in its place, a copy
@@ -71,21 +73,85 @@ def left_alone(thing: object) -> Iterator[None]:
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
     return [
-        (at, name, value)
+        (at, name, _as_number(value))
         for at, module in model.named_modules()
-        for name, value in vars(module).items()
-        if isinstance(value, _PLAIN) and name != "training"
+        for name, value in _own(module).items()
+        if isinstance(value, _PLAIN)
     ]
 
 
-def take_plain_state(model: nn.Module, state: Sequence[tuple[str, str, object]]) -> None:
-    """Give modules plain values as `plain_state` told them; a ValueError where the model can have no such ones."""
-    modules = dict(model.named_modules())
-    for at, name, value in state:
-        module = modules.get(at)
-        if module is None or not isinstance(value, _PLAIN) or (name not in vars(module) and hasattr(module, name)):
-            raise ValueError(f"{at}.{name} = {value!r}, which the model does not keep")
-        setattr(module, name, value)
+def learned_by(objective: object) -> dict[str, object]:
+    """What may keep something as it is learned: an objective of the user's, a loss, modules that it has; by name."""
+    own = {f"the objective's {name.lstrip('_')}": value for name, value in _own(objective).items()}
+    things = {"the objective": objective, **own}
+    things = {name: thing.__self__ if ismethod(thing) else thing for name, thing in things.items()}
+    return {name: of for name, of in things.items() if isinstance(of, nn.Module) or not _is_of_library(of)}
+
+
+class Unlisted:
+    """What things keep that no state_dict has, and that training changes: a checkpoint saves it beside.
+
+    Plain values, and tensors that stay as large: attributes, or buffers that are not persistent. Of a loss that is a module,
+    what its state_dict has, too.
+    """
+
+    def __init__(self, model: nn.Module, learned_by: Mapping[str, object]) -> None:
+        """`learned_by`: a loss and the like, by name."""
+        self._things: dict[str, object] = dict(model.named_modules())
+        self._listed = frozenset(map("/".join, _in_state_dict(model)))
+        for name, thing in learned_by.items():
+            modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
+            self._things |= dict(modules) or {name: thing}
+        self._plain, self._tensors = frozenset(self._plain_now()), self._copies()
+        self._containers = {
+            (at, name): (value, _copied(value))
+            for at, name, value in self._all()
+            if isinstance(value, list | deque | dict | set) and not _is_of_library(self._things[at])
+        }
+
+    def changed(self) -> tuple[list[tuple[str, str, object]], dict[str, Tensor]]:
+        """Plain values by thing and name, and tensors by both, that are others now."""
+        plain = [one for one in self._plain_now() if one not in self._plain]
+        before, now = self._tensors, self._copies()
+        as_large = [key for key in before.keys() & now.keys() if now[key].shape == before[key].shape]
+        return plain, {key: now[key] for key in as_large if not _same(now[key], before[key])}
+
+    def left_out(self) -> list[str]:
+        """Attributes that hold several things, and others now: they are not saved."""
+        return [
+            f"{name} of {at or 'the model'}"
+            for (at, name), (value, before) in self._containers.items()
+            if _own(self._things[at]).get(name) is not value or not _alike(value, before)
+        ]
+
+    def take(self, plain: Sequence[tuple[str, str, object]], tensors: Mapping[str, Tensor]) -> None:
+        """Give things what `changed` told of them; a ValueError where they can have no such."""
+        for at, name, value in plain:
+            thing = self._things.get(at)
+            if thing is None or not isinstance(value, _PLAIN) or (name not in vars(thing) and hasattr(thing, name)):
+                raise ValueError(f"{at}.{name} = {value!r}, which is not kept there")
+            now = vars(thing).get(name)
+            setattr(thing, name, type(now)(value) if isinstance(now, np.generic) and value is not None else value)
+        for at, name, kept in self._all():
+            if isinstance(kept, Tensor) and f"{at}/{name}" in tensors:
+                kept.data = tensors[f"{at}/{name}"].to(kept.device)  # of another type where a loss has taken its rows'
+
+    def _all(self) -> Iterator[tuple[str, str, object]]:
+        for at, thing in self._things.items():
+            if isinstance(thing, nn.Module):
+                yield from ((at, name, value) for name, value in thing.named_buffers(recurse=False))
+                yield from ((at, name, value) for name, value in thing.named_parameters(recurse=False))
+            yield from ((at, name, value) for name, value in _own(thing).items())
+
+    def _plain_now(self) -> Iterator[tuple[str, str, object]]:
+        return ((at, name, _as_number(value)) for at, name, value in self._all() if isinstance(value, _PLAIN))
+
+    def _copies(self) -> dict[str, Tensor]:
+        return {
+            f"{at}/{name}": value.detach().to("cpu", copy=True)
+            for at, name, value in self._all()
+            if isinstance(value, Tensor) and value.numel() <= _TABLE and f"{at}/{name}" not in self._listed
+        }
 
 
 def _own(thing: object) -> dict[str, object]:
@@ -136,6 +202,35 @@ def _as_before(thing: object, copied: object) -> object:
         thing.clear()
         thing.update(cast(dict, copied))
     return thing
+
+
+def _in_state_dict(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """The parameters and buffers that a state_dict has, by module and name."""
+    for at, part in module.named_modules():
+        yield from ((at, name) for name in part._parameters)
+        yield from ((at, name) for name in part._buffers.keys() - part._non_persistent_buffers_set)
+
+
+def _as_number(value: object) -> object:
+    """As JSON has it."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
+def _alike(now: object, before: object) -> bool:
+    """Do containers hold the same? Where they can't be compared, they don't."""
+    try:
+        return bool(now == before)
+    except (RuntimeError, ValueError):  # tensors among what they hold
+        return False
+
+
+def _is_of_library(thing: object) -> bool:
+    """Is it of a library's class, which knows what it keeps?"""
+    return type(thing).__module__.partition(".")[0] in _LIBRARIES
 
 
 def _is_lazy(module: nn.Module) -> bool:

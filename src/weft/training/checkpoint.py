@@ -72,6 +72,8 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
             raise StorageError(
                 f"{folder} is no trained model (there is {others[0]}), so it will not be replaced: choose another name"
             )
+        if _is_checkpoint(folder):
+            raise StorageError(f"{folder} is a run's checkpoint, so it will not be replaced: choose another name")
         check_writable(folder)
     if checkpoints is not None:
         out, kept = (Path(os.path.realpath(place)) for place in (folder, checkpoints))
@@ -94,7 +96,12 @@ def check_room(folder: Path, model: nn.Module) -> None:
 
 
 def check_new(kept: CheckpointSettings) -> None:
-    """Refuse a folder with an earlier run's checkpoints, which this run does not go on from."""
+    """Refuse a folder with an earlier run's checkpoints, which this run does not go on from; and what is itself one."""
+    if kept.folder is not None and ((kept.folder / _STATE).exists() or (kept.folder / _TENSORS).exists()):
+        what = "a checkpoint" if _is_checkpoint(kept.folder) else "a trained model"
+        raise TrainingError(
+            f"{kept.folder} is {what} itself: name the folder that a run's checkpoints are in, or another"
+        )
     if kept.folder is not None and not kept.resume and _steps(kept.folder):
         raise TrainingError(
             f"{kept.folder} holds checkpoints of an earlier run: go on from them with --resume, or choose another folder"
@@ -252,6 +259,14 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
             _, number, key = name.split(".", 2)
             whole["state"].setdefault(int(number), {})[key] = value
     optimizer.load_state_dict(whole)
+
+
+def _is_checkpoint(folder: Path) -> bool:
+    """Are its files a run's, as far as they can be read, and not a trained model's?"""
+    try:
+        return "features" not in json.loads((folder / _STATE).read_bytes())
+    except (OSError, ValueError):
+        return False
 
 
 def _steps(folder: Path) -> list[Path]:

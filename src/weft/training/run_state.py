@@ -12,12 +12,12 @@ from typing import Any, Self
 import torch
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import TrainingError
+from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator
-from weft.nn import plain_state, take_plain_state
+from weft.nn import Unlisted, learned_by
 from weft.plan import CheckpointSettings, Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -102,9 +102,9 @@ class RunState:
         self._run, self._model, self._settings = run, run.model, run.settings
         self._optimizer, self._tell = optimizer, tell
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
-        self._attributes = frozenset(
-            plain_state(run.model)
-        )  # such as counters of steps; those that training changes are saved
+        _check_saved(run.model)
+        self._unlisted = Unlisted(run.model, learned_by(run.objective))  # such as counters of steps
+        self._left_out: list[str] = []
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
         self._best_written = True
@@ -151,6 +151,8 @@ class RunState:
             tensors |= {f"best.{name}": tensor for name, tensor in (self._best or {}).items()}
             tensors |= {f"averages.{who}.{name}": one for who, of in enumerate(averages) for name, one in of.items()}
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
+            attributes, kept = self._unlisted.changed()
+            tensors |= {f"kept.{name}": tensor for name, tensor in kept.items()}
             state = {
                 "progress": progress.as_dict(),
                 "settings": self._settings.flat(),
@@ -158,7 +160,7 @@ class RunState:
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
                 "learned": self._learned,
-                "attributes": [one for one in plain_state(self._model) if one not in self._attributes],
+                "attributes": attributes,
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
 
@@ -167,8 +169,20 @@ class RunState:
                 checkpoint.save_step(folder, keep, step, tensors, state)
 
             self._writer.write(write)
+        self._tell_left_out()
         self._times, self._bytes = self._times + 1, sum(tensor.nbytes for tensor in tensors.values())
         self._stopped += time.perf_counter() - start
+
+    def _tell_left_out(self) -> None:
+        """Tell, once, of what changes and is not saved."""
+        if not self._left_out and (found := self._unlisted.left_out()):
+            self._left_out = found
+            self._tell(
+                Notice(
+                    f"checkpoints are without {', '.join(found)}, which training changes: where a model hangs on it, a run "
+                    f"that goes on from one is another run; keep numbers, or tensors, as attributes or buffers"
+                )
+            )
 
     def _best_to_write(self, progress: Progress) -> Callable[[], None]:
         """What writes the best model, if that is not on the disk yet."""
@@ -210,7 +224,7 @@ class RunState:
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
-            take_plain_state(self._model, found.state.get("attributes", ()))  # of an older Weft: none
+            self._unlisted.take(found.state.get("attributes", ()), found.part("kept."))  # of an older Weft: none
             self._best, self._best_written = found.part("best.") or None, False
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
@@ -312,6 +326,17 @@ def _newest(kept: CheckpointSettings, comm: Communicator) -> Checkpoint | None:
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().to("cpu", copy=True) for name, tensor in tensors.items()}
+
+
+def _check_saved(model: nn.Module) -> None:
+    """A state_dict may have anything; no pickle is written."""
+    for name, value in model.state_dict().items():
+        if not isinstance(value, Tensor):
+            what = name.removesuffix(".").removesuffix("_extra_state").removesuffix(".") or "the model"
+            raise ModelError(
+                f"{what}: its get_extra_state gives a {type(value).__name__}, and what a model keeps is saved as tensors: "
+                f"give a tensor, or keep numbers and tensors as attributes or buffers, which are saved as they are"
+            )
 
 
 def _in_words(run: Run) -> list[str]:

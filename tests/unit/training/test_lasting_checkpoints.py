@@ -6,6 +6,7 @@ import sys
 import threading
 import tracemalloc
 
+import numpy as np
 import pytest
 import torch
 from quick import some
@@ -13,7 +14,7 @@ from torch import nn
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
-from weft.errors import StorageError, TrainingError
+from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import seeded
 from weft.plan import Settings
@@ -379,6 +380,73 @@ def test_steps_that_a_model_counts_go_on_where_they_were(graph, tmp_path):
         checkpoint.save(tmp_path / "step-000000006", tensors, state | {"attributes": [wrong]})
         with pytest.raises(TrainingError, match=f"step-000000006 .*{wrong[1]}"):
             fit(epochs=4, checkpoint=tmp_path, resume=True)
+
+
+class Keeping(nn.Module):
+    """As people write them: numbers of numpy's, one that ends as None, tensors that no state_dict has, a list."""
+
+    def __init__(self, listed=False):
+        super().__init__()
+        self.inner = GraphSAGE(6, 8, 2, 4)
+        self.count, self.left, self.scale, self.seen = np.int64(0), 3, torch.tensor(1.0), [] if listed else None
+        self.register_buffer("shift", torch.zeros(()), persistent=False)
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self.count, self.shift = self.count + 1, self.shift + 0.1
+            self.scale.mul_(0.9)
+            self.left = self.left and (self.left - 1 or None)
+            if self.seen is not None:
+                self.seen.append(1)
+        return self.inner(x * self.scale + self.shift, edge_index) * (1 + float(self.count) / 10) + (self.left or 0)
+
+
+class Smoothing(nn.Module):
+    """A loss that changes: a number, and a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.smoothing = 0.5
+        self.register_buffer("weight", torch.ones(4))
+
+    def forward(self, rows, labels):
+        self.smoothing *= 0.9
+        self.weight[0] *= 0.9
+        smoothed = {"label_smoothing": self.smoothing, "weight": self.weight}
+        return nn.functional.cross_entropy(rows, labels, reduction="none", **smoothed)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_model_and_its_loss_keep_goes_on_where_it_was(graph, tmp_path, dtype):
+    def fit(**given):
+        usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+        with seeded(1):
+            model = Keeping()
+        return weft.train(graph, model, loss=Smoothing(), dtype=dtype, **usual, **given)
+
+    whole = fit(epochs=3)
+    fit(epochs=1, checkpoint=tmp_path)
+    last = fit(epochs=3, checkpoint=tmp_path, resume=True)
+    assert_same(whole, last)
+    assert last.model.count == whole.model.count == 6 and type(last.model.count) is np.int64
+    assert last.model.left is None and torch.equal(last.model.shift, whole.model.shift)
+
+
+def test_what_checkpoints_are_without_is_told_once(graph, tmp_path):
+    usual, events = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
+    chosen = Settings.of(epochs=2, checkpoint=tmp_path, **usual)
+    Trainer(graph, Keeping(listed=True), chosen, events.append).fit()
+    (text,) = (text for text in told(events) if "without" in text)
+    assert text.startswith("checkpoints are without seen of the model, which training changes")
+
+
+def test_extra_state_that_is_no_tensor_is_refused(graph):
+    class Extra(Warming):
+        def get_extra_state(self):
+            return {"steps": self._step}
+
+    with pytest.raises(ModelError, match="the model: its get_extra_state gives a dict"):
+        weft.train(graph, Extra(), fanouts=(3, 3))
 
 
 def test_a_long_history_costs_training_nothing(tmp_path):

@@ -958,3 +958,16 @@ def test_a_trained_model_is_replaced_and_an_empty_folder_taken(graph, tmp_path):
     for _ in range(2):
         save_model(tmp_path / "out", make_model(chosen, graph), chosen, graph)
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"state.json", "state.safetensors"}
+
+
+def test_a_checkpoint_is_not_replaced_by_a_model_nor_taken_for_a_folder_of_some(folder, tmp_path):
+    usual = ["weft", "train", folder, "--epochs", "1", "--fanouts", "3,3"]
+    assert ran([*usual, "--checkpoint", tmp_path / "kept", "--out", tmp_path / "out"]).returncode == 0
+    (step,) = (tmp_path / "kept").glob("step-*")
+    for at in (step, tmp_path / "kept" / "best"):
+        done = ran([*usual, "--out", at])
+        assert done.returncode == 2 and "is a run's checkpoint, so it will not be replaced" in done.stderr
+    for at, what in ((step, "a checkpoint"), (tmp_path / "out", "a trained model")):
+        for more in ([], ["--resume"]):
+            done = ran([*usual, "--checkpoint", at, *more])
+            assert done.returncode == 2 and f"is {what} itself: name the folder that a run's" in done.stderr
