@@ -26,6 +26,8 @@ def place_here() -> WorkerPlace | None:
     place = next((place for place in places if place is not None), None)
     if place is not None:
         _check(place)
+    elif "RANK" in os.environ:  # or each of several would train a copy
+        number_in(os.environ, "WORLD_SIZE", "what set RANK")
     return place
 
 
@@ -36,8 +38,8 @@ def _check(place: WorkerPlace) -> None:
         wrong = f"worker {place.rank} of {place.size}: workers are numbered from 0 to below WORLD_SIZE"
     elif not 1 <= place.local_size <= place.size:
         wrong = f"{place.local_size} workers on this host, of {place.size}: LOCAL_WORLD_SIZE is from 1 to WORLD_SIZE"
-    elif not 0 <= place.port < 1 << 16:
-        wrong = f"port {place.port}: MASTER_PORT is below 65536"
+    elif place.size > 1 and not 0 < place.port < 1 << 16:
+        wrong = f"port {place.port}: MASTER_PORT is from 1 to 65535"
     if wrong:
         raise ClusterError(f"what started this process says that it is what can't be: {wrong}; start the run anew")
 

@@ -25,7 +25,7 @@ class Torchrun(Launcher):
             return None
         size = number_in(environ, "WORLD_SIZE", "torchrun")
         if size == 1:
-            return WorkerPlace(0, 1, "0", 1, "127.0.0.1", 0)
+            return WorkerPlace(number_in({"RANK": "0", **environ}, "RANK", "torchrun"), 1, "0", 1, "127.0.0.1", 0)
         rank = number_in(environ, "RANK", "torchrun")
         local = number_in({"LOCAL_WORLD_SIZE": str(size), **environ}, "LOCAL_WORLD_SIZE", "torchrun")
         host = environ.get("GROUP_RANK", str(rank // max(1, local)))

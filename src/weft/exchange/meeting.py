@@ -48,6 +48,7 @@ def meet(
     facts = {
         "version of Weft": weft.__version__,
         "version of PyTorch": torch.__version__.partition("+")[0],
+        "number of workers": str(size),
         "transport": transport,
         "tls": tls if tls in (None, OF_SECRET) else "a file",
         "secret": "none given" if secret is None else "given",

@@ -118,7 +118,10 @@ def test_torchruns_variables_come_first(monkeypatch):
         ({"RANK": "-1"}, "worker -1 of 6"),
         ({"LOCAL_WORLD_SIZE": "0", "GROUP_RANK": "0"}, "0 workers on this host, of 6: LOCAL_WORLD_SIZE is from 1"),
         ({"LOCAL_WORLD_SIZE": "7"}, "7 workers on this host, of 6"),
-        ({"MASTER_PORT": "99999"}, "port 99999: MASTER_PORT is below 65536"),
+        ({"MASTER_PORT": "99999"}, "port 99999: MASTER_PORT is from 1 to 65535"),
+        ({"MASTER_PORT": "0"}, "port 0: MASTER_PORT is from 1 to 65535"),
+        ({"WORLD_SIZE": "1"}, "worker 3 of 1: workers are numbered from 0"),
+        ({"WORLD_SIZE": "1", "RANK": "x"}, "RANK is 'x'"),
     ],
 )
 def test_places_that_can_not_be_are_refused_before_anybody_waits(monkeypatch, changed, told):
@@ -132,7 +135,17 @@ def test_places_that_can_not_be_are_refused_before_anybody_waits(monkeypatch, ch
 def test_a_rank_without_a_number_of_workers_is_no_run_of_its_own():
     with pytest.raises(ClusterError, match="WORLD_SIZE is missing"):
         Torchrun.place({"RANK": "0", "MASTER_ADDR": "h"})
-    assert Torchrun.place({"RANK": "0"}) is None  # of something else
+    assert Torchrun.place({"RANK": "0"}) is None  # another launcher may know this process's place
+
+
+@pytest.mark.parametrize("more", [{}, {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}, {"MASTER_PORT": "1"}])
+def test_several_with_a_rank_alone_are_no_copies_of_one_run(monkeypatch, more):
+    for name in ("WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"RANK": "1"} | more).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClusterError, match="WORLD_SIZE is missing"):
+        place_here()
 
 
 def test_mpirun_within_a_job_of_slurm_is_mpirun(monkeypatch):
