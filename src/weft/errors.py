@@ -42,6 +42,10 @@ class ModelError(WeftError):
     """A model that can't be run on blocks."""
 
 
+class SlicesError(ModelError):
+    """A model that can't be run on slices of its inputs."""
+
+
 class ClusterError(WeftError):
     """Workers that can't be started, are missing or stopped answering."""
 

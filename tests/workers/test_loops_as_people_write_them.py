@@ -506,3 +506,37 @@ def test_a_batch_that_is_run_again_drops_others(ranks, parts):
 def test_a_number_is_summed_with_all_its_digits(ranks, parts):
     found = ranks(3, lambda world: float(made(world, parts, "gdp")[2].sum(0.1)))
     assert found == pytest.approx([0.3] * 3, abs=1e-15)
+
+
+class Penalised(Model):
+    def forward(self, x, edge_index):
+        h = self.first(x, edge_index)
+        self.penalty = h.abs().sum()
+        return self.last(self.second(h.relu(), edge_index))
+
+
+def keeps_hidden_rows(world, folder, kind):
+    graph = open_graph(folder / str(world.size))
+    loader = weft.Loader(graph, [-1, -1], 36 // world.size, "gdp", world=world, **NUMBERS)
+    run, warned = weft.parallel(kind(graph.num_features).double(), loader), []
+    loader.notify = warned.append
+    for batch in loader:
+        backward(run, batch)
+    return warned
+
+
+def test_losses_of_hidden_rows_are_warned_of_on_several_workers(ranks, parts):
+    for warned in ranks(3, keeps_hidden_rows, parts, Penalised):
+        (text,) = warned
+        assert text.startswith("the model keeps penalty, which has a gradient") and "hangs on the plan" in text
+    assert ranks(1, keeps_hidden_rows, parts, Penalised) == [[]]  # each row is there once
+    assert ranks(3, keeps_hidden_rows, parts, Model) == [[]] * 3
+
+
+def test_a_head_takes_the_type_of_the_models_numbers(parts):
+    graph = open_graph(parts / "1")
+    loader, head = weft.Loader(graph, [-1, -1], 36, **NUMBERS), nn.Linear(4, 4)
+    run = weft.parallel(Model(graph.num_features), loader, head)
+    head(run(next(iter(loader)))).sum().backward()
+    assert head.weight.dtype == head.weight.grad.dtype == torch.float64
+    run.close()

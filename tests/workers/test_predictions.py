@@ -54,7 +54,9 @@ OF_GRAPH = [
 
 
 @pytest.mark.parametrize(
-    "models", [["gat", "gin"], pytest.param(["sage", "gcn"], marks=pytest.mark.slow)], ids=" ".join
+    "models",
+    [["gat", "gin"], ["gatv2"], *(pytest.param(of, marks=pytest.mark.slow) for of in (["sage", "gcn"], ["film"]))],
+    ids=" ".join,
 )
 def test_so_they_are_on_the_full_graph(ranks, tmp_path, models):
     plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
@@ -115,6 +117,14 @@ def test_so_they_are_over_relations(ranks, tmp_path):
     assert compared(told[0]) == 2 * len(chosen)
 
 
+def test_so_they_are_of_micro_batches(ranks, tmp_path):
+    """Gradients are summed once a batch; the last batch is smaller, and has as many micro-batches."""
+    chosen = [PLANS[at] for at in (0, 2, 3, 9)]
+    told = run(ranks, tmp_path, chosen, ["sage"], of_batches(100.0) | {"micro_batches": 3})
+    assert compared(told[0], messages=3) == len(chosen)
+    assert all(figures == told[0] for figures in told[1:])
+
+
 def test_columns_are_shared_by_those_who_are_a_team(ranks, tmp_path):
     plans = [{"layers": ["columns", "local"], "group": group} for group in ("host", "all")]
     settings = {"fanouts": (4, 3), "batch_size": 80}
@@ -150,15 +160,15 @@ def test_so_they_are_under_the_plan_that_is_chosen_with_its_cache(ranks, parts_f
         assert sent[stage] == pytest.approx(predicted[stage], rel=0.1, abs=4_000), (plan, stage)
 
 
-def compared(told):
-    """How many plans' bytes were as predicted: all, or it fails."""
+def compared(told, messages=1):
+    """How many plans' bytes were as predicted: all, or it fails. `messages`: so many times as many."""
     plans = 0
     for model, plan, predicted, sent in told:
         if not sent:
             continue
         for stage, count in sent.items():
             # Besides what is counted: 8 bytes for each array of ids in a message, and sums of losses with the gradients.
-            more = 7_000 if stage == "sync" else 2_500
+            more = 7_000 if stage == "sync" else 2_500 * messages
             assert count == pytest.approx(predicted[stage], rel=0.01, abs=more), (model, plan, stage)
         plans += 1
     return plans

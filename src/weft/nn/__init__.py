@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
-    from weft.nn.depths import check_can_run, in_mode, walk
-    from weft.nn.kept_state import KeptState, Unlisted, learned_by, left_alone, plain_state
+    from weft.nn.depths import check_can_run, in_mode, takes_inputs, takes_slices, walk
+    from weft.nn.kept_state import KeptState, Unlisted, kept_with_gradients, learned_by, left_alone, plain_state
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder

@@ -3,13 +3,14 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, WeftError, reason_of
+from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
@@ -38,6 +39,49 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
     return used
 
 
+def takes_slices(model: nn.Module, width: int) -> bool:
+    """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
+    try:
+        _on_two_rows(model, width, lambda x: None, sliced=True)
+    except SlicesError:
+        return False
+    except ModelError:  # for another reason, which a run tells
+        pass
+    return True
+
+
+def takes_inputs(model: nn.Module, width: int) -> bool:
+    """Does the first convolution take the inputs as they are?"""
+    made, seen = torch.empty(0), []
+
+    def inputs(like: Tensor, width: int) -> Tensor:
+        nonlocal made
+        made = _zeros(2, like, width)
+        return made
+
+    _on_two_rows(model, width, lambda x: seen.append(x.is_set_to(made)), inputs)
+    return all(seen)
+
+
+def _on_two_rows(
+    model: nn.Module,
+    width: int,
+    first: Callable[[Tensor], object],
+    inputs: Callable[[Tensor, int], Tensor] | None = None,
+    sliced: bool = False,
+) -> None:
+    """A forward as in training, of as many rows as normalisations need; `first` is told what convolutions of inputs get."""
+
+    def passed(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
+        if not depth:
+            first(x)
+        with in_mode(conv, False):  # of one row
+            return x.new_zeros(len(x), output_width(conv, x, given))
+
+    with torch.random.fork_rng(devices=[]), state_kept(model):
+        answered(model, width, inputs or partial(_zeros, 2), passed, [2] * DEEPEST, training=True, sliced=sliced)
+
+
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
 Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
@@ -56,7 +100,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
 
     def on(rows: int) -> int:
         with state_kept(model):
-            return answered(model, width, lambda like, wide: like.new_zeros(rows, wide), count, [rows] * DEEPEST)
+            return answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)
 
     try:
         return on(0)
@@ -80,10 +124,12 @@ def answered(
     sizes: list[int],
     training: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
+    sliced: bool = False,
 ) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
 
-    `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones.
+    `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones. `sliced`: are they slices
+    of columns?
     """
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
@@ -93,7 +139,7 @@ def answered(
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
-            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper)
+            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced)
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(
@@ -109,6 +155,10 @@ def answered(
             f"({type(error).__name__}: {error})"
         ) from error
     return deepest
+
+
+def _zeros(rows: int, like: Tensor, width: int) -> Tensor:
+    return like.new_zeros(rows, width)
 
 
 @contextmanager

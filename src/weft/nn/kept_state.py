@@ -80,6 +80,16 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     ]
 
 
+def kept_with_gradients(model: nn.Module) -> list[str]:
+    """Attributes of a user's modules that hold what a forward has made of parameters."""
+    return [
+        f"{at}.{name}".lstrip(".")
+        for at, module in model.named_modules()
+        for name, value in _own(module).items()
+        if isinstance(value, Tensor) and value.grad_fn is not None and not _is_of_library(module)
+    ]
+
+
 def learned_by(objective: object) -> dict[str, object]:
     """What may keep something as it is learned: an objective of the user's, a loss, modules that it has; by name."""
     own = {f"the objective's {name.lstrip('_')}": value for name, value in _own(objective).items()}

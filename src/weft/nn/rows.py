@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError
+from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.functional import dropped
 from weft.operations import linear
@@ -143,7 +143,7 @@ class Rows(Tensor):
         deepest = max(found, key=lambda rows: rows.depth)
         depth, run = deepest.depth, deepest.run
         if run.sliced and any(rows.depth == 0 for rows in found) and func.__name__ not in _KNOWN_OF_SLICES:
-            raise ModelError(
+            raise SlicesError(
                 "layer 1 is placed by columns, but the model computes with its inputs outside of its first convolution: "
                 "place layer 1 local, pull or push"
             )

@@ -6,7 +6,6 @@ A placement turns a drawn hop into this worker's layer (`build`), and counts wha
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -53,11 +52,13 @@ class Placement(ABC):
         return build()
 
 
-@cache
+_ONES: dict[type[Placement], Placement] = {}
+
+
 def placement_named(name: str) -> Placement:
-    """The placement of a name; there is one of each."""
-    found: Placement = plugins.PLACEMENTS.get(name)()
-    return found
+    """The placement of a name; there is one of each, for all threads: plans' layers are the same by it."""
+    kind = plugins.PLACEMENTS.get(name)
+    return _ONES[kind] if kind in _ONES else _ONES.setdefault(kind, kind())
 
 
 def all_placements() -> list[Placement]:

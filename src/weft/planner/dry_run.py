@@ -304,6 +304,7 @@ class DryRun:
         row = 0 if graph.features is None else graph.features[:1].nbytes
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
+        self._parts = sampling.parts
         if sampling.batches is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
             self._batches: Sequence[np.ndarray] = order.of(0)
@@ -338,9 +339,10 @@ class DryRun:
             self._traversals[worker] = Traversal(sampler, members, costs, slack, evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
-        """Look at batches until their mean is steady, at most an epoch's or so many. A short last one is looked at too."""
-        batches = self._batches
-        short = len(batches) > 1 and len(batches[-1]) < min(map(len, batches[:-1]))  # only the last one can be
+        """Look at batches until their mean is steady, at most an epoch's or so many. Short ones of the last step as well."""
+        batches, last = self._batches, min(self._parts, len(self._batches) - 1)
+        sizes = [*map(len, batches)]
+        short = last if last and max(sizes[-last:]) < min(sizes[:-last]) else 0  # only those of the last step can be
         whole = list(range(len(batches) - short))
         rest = list(range(len(whole), len(batches)))
         reached, error = [], 0.0

@@ -93,6 +93,7 @@ class Load:
     kept: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
     kept_back: np.ndarray | float = 0.0  # and backward,
     overlaps: float = 1.0  # of so much of these
+    share: float = 1.0  # what a batch has of it, where it is of several batches together
 
     @classmethod
     def of(cls, workers: int, layer: int | None = None) -> Self:
@@ -232,6 +233,7 @@ class Setting:
     values: EdgeValues = EdgeValues()
     once: Collection[str] = ()  # stages that a run goes through once, at its start,
     once_of_inputs: Collection[str] = ()  # and those of the layer nearest the inputs
+    parts: int = 1  # of a step's batch: gradients are summed once for all of them
 
 
 class Counted:
@@ -246,6 +248,7 @@ class Counted:
     def step(self) -> Load:
         """The load of what every batch takes besides its layers."""
         load, size = Load.of(self._workers), self._setting.parameters
+        load.share = 1 / self._setting.parts
         load.units["sync"]["sum"] += size
         load.sum("sync", np.full(self._workers, size), np.ones_like(self._team))
         return load

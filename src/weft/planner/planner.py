@@ -110,11 +110,12 @@ class Planner:
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
         convolved = np.zeros(2)
         for load in priced.loads(self.space.parts(plan)):
-            convolved += [part.sum() * self.batches for part in priced.prices.convolved(load)]
+            batches = self.batches * load.share
+            convolved += [part.sum() * batches for part in priced.prices.convolved(load)]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     if priced.prices.does(stage, kind):
-                        total[stage][kind] = total[stage].get(kind, 0.0) + units * self.batches
+                        total[stage][kind] = total[stage].get(kind, 0.0) + units * batches
         return total, convolved
 
     def answer(self, cluster: Cluster, also: Plan | None = None, epochs: int | None = None) -> Answer:

@@ -168,14 +168,15 @@ class Prices:
         stages[STAGES.index("fetch")] += copies
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
         shared = np.array(links) / self._cluster.together
-        return Price(np.array(stages), np.array(sent), np.array(parts), shared, self._memory(load))
+        whole = Price(np.array(stages), np.array(sent), np.array(parts), shared, np.zeros(2))
+        return replace(whole.times(load.share), memory=self._memory(load))
 
     def filling(self, sent: np.ndarray, kept: np.ndarray) -> float:
         """Seconds that it takes to fill caches: what the busiest link takes, or the processor that carries most.
 
         `sent`: bytes that each worker gets of each other. `kept`: rows that it caches, by who stores them.
         """
-        carried = float((sent.sum(0) + sent.sum(1)).max()) * self._cluster.work["carry"]
+        carried = float(((sent.sum(0) + sent.sum(1)) / self._speed).max()) * self._cluster.work["carry"] * self._now
         return max(float(self._links(Move("fetch", sent)).max()) / self._cluster.together, carried)
 
     def does(self, stage: str, kind: str) -> bool:

@@ -5,7 +5,9 @@ One worker of several goes over a graph of some rows and edges with its slice of
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,37 +21,65 @@ from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most
+_SAMPLED, _SAMPLED_EDGES = 256, 100_000  # vertices, and edges at most, of those that show what is sent
 
 
 def merges_once(graph: Graph, convolution: Convolution, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
     layer = WholeLayer(random_block(FEW, FEW, FEW))
     layer.inputs.kept = {}
-    _run(graph, convolution, layer, _rows(convolution, FEW, width, first=True), 0)
+    _run(graph, convolution, layer, _rows(convolution, FEW, width, inputs=True), 0)
     return bool(layer.inputs.kept)
 
 
-def sliced(graph: Graph, convolution: Convolution, width: int, depth: int, workers: int) -> SlicedPart | None:
-    """A layer by column among so many workers, its inputs kept if they can be; None where it can't be placed so."""
+def sliced(
+    graph: Graph, convolution: Convolution, width: int, depth: int, workers: int, inputs: bool
+) -> SlicedPart | None:
+    """A layer by column among so many workers; None where it can't be placed so.
+
+    `inputs`: does it take the model's, which are kept if they can be?
+    """
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
     edges = max(1, min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices)))
     try:
         few, many, whole = (
-            _Run(graph, convolution, width, depth, (workers, rows), count).time()
+            _Run(
+                graph,
+                convolution,
+                (width, depth, inputs),
+                (workers, rows),
+                random_block(workers * rows, workers * rows, count),
+            ).time()
             for rows, count in ((FEW, 1), (own, 1), (own, edges))  # relations map rows that an edge needs: there is one
         )
     except ModelError:
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
-    counted = [_Run(graph, convolution, width, depth, (workers, FEW), FEW, rank).counted() for rank in range(workers)]
+    # What is sent may hang on how many edges vertices have; where it does on relations, workers ask others: one is here.
+    few_own = FEW if convolution.typed else max(FEW, -(-_SAMPLED // workers))
+    all_few = few_own * workers
+    some = random_block(all_few, all_few, FEW) if convolution.typed else _sampled(graph, all_few)
+    runs = [  # each of a block of its own: what is made of it, it remembers
+        _Run(graph, convolution, (width, depth, inputs), (workers, few_own), replace(some), rank)
+        for rank in range(workers)
+    ]
+    counted = [run.counted() for run in runs]
     every = list(zip(*counted, strict=True))  # each exchange, of all workers
     sent = [sum(one.sent * one.row for one in each) for each in every if not each[0].summed]
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
-    messages = tuple(of_all / (FEW * workers * (workers - 1)) for of_all in sent)
+    messages = tuple(of_all / (few_own * workers * (workers - 1)) for of_all in sent)
     cost = LayerCost(few, 0.0, row, max(0.0, whole - many) / max(1, edges))
-    return SlicedPart(
-        depth, cost, messages, summed / FEW, _Run(graph, convolution, width, depth, (workers, FEW), FEW).by_rounds()
-    )
+    return SlicedPart(depth, cost, messages, summed / max(1, some.num_edges), runs[0].by_rounds())
+
+
+def _sampled(graph: Graph, rows: int) -> Block:
+    """As many edges as some of the graph's vertices have, from random ones: the same on every worker."""
+    chosen = np.linspace(0, graph.num_vertices - 1, rows).astype(np.int64)
+    counts = np.minimum(np.diff(graph.indptr)[chosen], max(1, _SAMPLED_EDGES // rows))
+    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
+    edges, generator = int(indptr[-1]), torch.Generator().manual_seed(0)
+    src = torch.randint(rows, (edges,), generator=generator, dtype=torch.int32)
+    return Block(indptr, src, rows, values={"edge_weight": torch.ones(edges)})
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
@@ -97,22 +127,22 @@ class _Run:
         self,
         graph: Graph,
         convolution: Convolution,
-        width: int,
-        depth: int,
+        rows: tuple[int, int, bool],
         size: tuple[int, int],
-        edges: int,
+        block: Block,
         rank: int = 0,
     ) -> None:
-        """`size`: workers, and rows of each."""
-        self._graph, self._convolution, self._depth, (workers, own) = graph, convolution, depth, size
+        """`rows`: their width and depth, and are they inputs? `size`: workers, and rows of each."""
+        (width, self._depth, inputs), (workers, own) = rows, size
+        self._graph, self._convolution = graph, convolution
         bounds = tuple(own * worker for worker in range(workers + 1))
         self._comm = Recorder(rank, workers)
         self._background = _Counted(self._comm)
         all_rows, whole = torch.arange(bounds[-1]), (0, bounds[-1])
         span = SliceSpan(bounds, rank, all_rows, everyones(bounds, rank), whole, background=self._background)
-        self._layer = SliceLayer(random_block(bounds[-1], bounds[-1], edges), span)
-        self._layer.inputs.kept = None if depth else {}
-        self._x = _rows(convolution, own, width, first=depth == 0)
+        self._layer = SliceLayer(block, span)
+        self._layer.inputs.kept = {} if inputs else None
+        self._x = _rows(convolution, own, width, inputs)
         self._layer.comm = self._comm
         self._go()  # what is done once
 
@@ -135,8 +165,8 @@ class _Run:
         _run(self._graph, self._convolution, self._layer, self._x, self._depth)
 
 
-def _rows(convolution: Convolution, count: int, width: int, first: bool) -> Tensor:
-    return torch.ones(count, width, dtype=dtype_of(convolution.conv)).requires_grad_(not first)
+def _rows(convolution: Convolution, count: int, width: int, inputs: bool) -> Tensor:
+    return torch.ones(count, width, dtype=dtype_of(convolution.conv)).requires_grad_(not inputs)
 
 
 def _run(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:

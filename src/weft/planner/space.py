@@ -20,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
-from weft.nn import Decoupled, convolutions, crossing_costs, takes_types
+from weft.nn import Decoupled, convolutions, crossing_costs, takes_slices, takes_types
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
@@ -64,6 +64,7 @@ class Space(ABC):
     usual: ClassVar[Choices]  # what is searched where the task leaves it open
     smaller: ClassVar[str]  # what needs less memory, in words
     seeds: ClassVar[Mapping[str, frozenset[Held]]]  # how the rows of seeds may be held, by where these are
+    takes_slices: bool  # may the model's inputs be slices of columns?
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
     once: tuple[str, ...] = ()  # stages that a run goes through once,
@@ -90,7 +91,8 @@ class Space(ABC):
     def _meet(self, model: nn.Module) -> None:
         """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
         model = copied(model)
-        self.convolutions = convolutions(model.model if isinstance(model, Decoupled) else model, self.columns)
+        model = model.model if isinstance(model, Decoupled) else model
+        self.convolutions, self.takes_slices = convolutions(model, self.columns), takes_slices(model, self.columns)
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""
@@ -106,7 +108,8 @@ class Space(ABC):
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)
         numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
-        self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs)
+        parts = 1 if self.task.sampling is None else self.task.sampling.parts
+        self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, parts)
         self._settings = {group: self.setting for group, _ in self.counts}
         by_columns = [kind for kind in self.kinds if kind.takes == {INPUT}]  # of which fewer workers have wider ones
         for group in self._settings:
@@ -160,6 +163,8 @@ class Space(ABC):
         for part in layers_of(plan):
             if not self.possible(part):
                 where, kind = part.placed.key.layer + 1, part.placed.kind.name
+                if part.placed.kind.takes == {INPUT} and not self.takes_slices:
+                    return f"layer {where} can't be {kind}: the model computes with inputs outside of its first convolution"
                 return self.refused(plan) or f"layer {where} can't be {kind}: its convolution has no such split"
         return None
 
@@ -380,7 +385,7 @@ class MiniBatches(Space):
 
     def possible(self, part: PlanLayer) -> bool:
         placed, by_request = part.placed, part.placed.above == REQUEST
-        if placed not in self.counted.batch.moves:
+        if placed not in self.counted.batch.moves or (placed.kind.takes == {INPUT} and not self.takes_slices):
             return False
         if self.size == 1:
             return by_request and not placed.kind.splits and placed.below != OWNER

@@ -19,7 +19,8 @@ class Sampling:
     """How mini-batches are drawn and prepared."""
 
     fanouts: tuple[int, ...]  # from the seeds outwards
-    batch_size: int  # seeds of all workers that are computed at once
+    batch_size: int  # seeds of all workers that are computed at once,
+    parts: int = 1  # so many times for each step
     sampler: str = "neighbor"
     replace: bool = False
     weighted: bool = False

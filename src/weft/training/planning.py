@@ -26,14 +26,15 @@ def task_of(
     settings: Settings,
     depth: int,
     batch: int,
-    batches: Callable[[int], list[np.ndarray]] | None = None,
+    batches: Callable[[int, int], list[np.ndarray]] | None = None,
     workers: int = 1,
     on_device: bool = False,
     kernels: bool = True,
 ) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches.
 
-    `batches`: what the batches of an epoch compute, of so many seeds; None: the training vertices, cut into batches.
+    `batches`: what the batches of an epoch compute, of so many seeds, in so many parts; None: the training vertices, cut
+    into batches.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
@@ -47,16 +48,17 @@ def task_of(
     else:
         drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
         title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
-        size = max(1, batch // settings.parallel.micro_batches)
+        parts = settings.parallel.micro_batches
         sampling = Sampling(
             fanouts=tuple(fanouts),
-            batch_size=size,
+            batch_size=max(1, batch // parts),
+            parts=parts,
             sampler=settings.sampling.sampler,
             replace=settings.sampling.replace,
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=settings.parallel.loaders or 2,
-            batches=None if batches is None else batches(size),
+            batches=None if batches is None else batches(batch, parts),
         )
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, plain_state, running_averages
+from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, kept_with_gradients, plain_state, running_averages
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -27,6 +27,10 @@ _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
     "edge_type": "the graph's edge types are not used: {} takes all edges alike",
 }
+_KEPT = (
+    "the model keeps {}, which has a gradient: where that is made of rows before the last, each counts in a loss once for "
+    "every worker that computes it, which hangs on the plan; make losses of the rows that the model gives"
+)
 _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
@@ -87,13 +91,14 @@ class Run:
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
-        trained = nn.ModuleList([self.model, *beside])
+        trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
         self._reads, self._beside = reads, [Beside(module) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = plain_state(self.model), True
+        self._told_kept = False
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -133,6 +138,8 @@ class Run:
             self._draws = bool(drawn.shapes)
         elif state is not None and state != _state_of_generators(self.device):  # the next batch is looked at
             self._draws, self._looked = True, None
+        if look:
+            self._tell_kept()
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
     def _is_to_look(self, part: Part) -> bool:
@@ -149,6 +156,13 @@ class Run:
             check_model(self.settings, self.encoder, self.loader.graph.num_features, self.world.size)
             self._state, self._draws = state, True
         return True
+
+    def _tell_kept(self) -> None:
+        """Warn, once, of what a forward leaves on the model for a loss: it is made of more rows than the seeds'."""
+        kept = {} if self._told_kept else kept_with_gradients(self.model)
+        if kept:
+            self._told_kept = True
+            self.loader.notify(_KEPT.format(", ".join(kept)))
 
     def _arithmetic(self) -> AbstractContextManager[object]:
         """What products of matrices are computed in."""

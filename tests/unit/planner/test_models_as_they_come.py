@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from test_options import WORK
 from torch import nn
 from torch_geometric.nn import APPNP, GATv2Conv, GCNConv, GENConv, GINConv, GraphConv, SAGEConv
@@ -68,6 +69,41 @@ def planned(graph, model, full_graph=False):
     return Planner(graph, model, task, Workers(owners, list(range(WORKERS)))).answer(
         Cluster(hosts, 1e-4, 2e-5, 1e9, WORK)
     )
+
+
+class Dropped(Stack):
+    def forward(self, x, edge_index):
+        return super().forward(F.dropout(x, 0.5, self.training), edge_index)
+
+
+class DroppedByModule(Stack):
+    def __init__(self, first, last):
+        super().__init__(first, last)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x, edge_index):
+        return super().forward(self.dropout(x), edge_index)
+
+
+class Mapped(Stack):
+    def __init__(self, first, last):
+        super().__init__(first, last)
+        self.own = nn.Sequential(nn.Linear(FEATURES, CLASSES), nn.BatchNorm1d(CLASSES))
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index) + self.own(x[: len(x)])
+
+
+@pytest.mark.parametrize(
+    ("kind", "columns"), [(Stack, True), (Dropped, False), (DroppedByModule, False), (Mapped, False)]
+)
+def test_plans_for_models_that_compute_with_their_inputs_have_no_slices_of_these(graphs, kind, columns):
+    """Training refuses them: the first layer's rows are not whole."""
+    answer = planned(graphs[0], kind(SAGEConv(FEATURES, 8), SAGEConv(8, CLASSES)))
+    (nfp,) = (one for one in answer.predictions if one.name == "nfp")
+    assert (nfp.excluded is None) == columns
+    if not columns:
+        assert "layer 1 can't be columns: the model computes with inputs outside of its first" in nfp.excluded
 
 
 @pytest.mark.parametrize("full_graph", [False, True], ids=["batches", "the full graph"])

@@ -119,6 +119,27 @@ def test_workers_that_wait_for_each_other_leave_processors_idle():
     np.testing.assert_allclose(whole.waiting(0.8).limits, idle.limits)
 
 
+def test_what_several_batches_have_together_counts_by_its_share_but_for_its_memory():
+    whole, part = load(sync={"draw": np.array([4.0, 6.0])}), load(sync={"draw": np.array([4.0, 6.0])})
+    for one in (whole, part):
+        one.layer, one.moves = None, [Move("sync", np.array([[0.0, 300.0], [300.0, 0.0]]))]
+    part.share = 1 / 3
+    of_whole, of_part = map(prices(cluster()).of, (whole, part))
+    np.testing.assert_allclose(of_part.stages, of_whole.stages / 3)
+    np.testing.assert_allclose(of_part.limits, of_whole.limits / 3)
+    np.testing.assert_allclose(of_part.sent, of_whole.sent / 3)
+    np.testing.assert_array_equal(of_part.memory, of_whole.memory)
+
+
+def test_caches_fill_as_fast_as_processors_and_links_allow():
+    sent = np.array([[0.0, 1e3], [1e3, 0.0]])
+    usual, fast = (
+        Cluster((Host("h1", 1e12, 1e9, speed=s), Host("h2", 1e12, 1e9, speed=s)), 0, 0, 1e12, cluster().work)
+        for s in (1, 2)
+    )
+    assert prices(fast).filling(sent, sent) == pytest.approx(prices(usual).filling(sent, sent) / 2)
+
+
 def test_layers_cost_by_rows_and_edges():
     work = load()
     work.sources, work.destinations, work.edges = (np.array([n, 0.0]) for n in (10.0, 5.0, 100.0))

@@ -131,9 +131,14 @@ class Objective(ABC):
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> Examples:
         """The examples of a batch: the same on every worker."""
 
-    def computed(self, size: int) -> list[np.ndarray]:
-        """The vertices that each batch of the first epoch computes, for planning."""
-        return [self.examples(chosen, 0, at).vertices for at, chosen in enumerate(self.batches(size).of(0))]
+    def computed(self, size: int, parts: int = 1) -> list[np.ndarray]:
+        """The vertices that each batch of the first epoch computes, or each of its micro-batches, for planning."""
+        found: list[np.ndarray] = []
+        for at, chosen in enumerate(self.batches(size).of(0)):
+            examples = self.examples(chosen, 0, at)
+            pieces = np.array_split(np.arange(examples.size), max(1, min(parts, examples.size)))
+            found += [examples.take(piece).vertices if len(pieces) > 1 else examples.vertices for piece in pieces]
+        return found
 
     def __str__(self) -> str:
         """What is learned, in a word or two."""
