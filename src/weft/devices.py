@@ -45,17 +45,6 @@ class Movable:
             return make(self)
         return moved(make(self._twin), self._to_there)
 
-    def remembered(self, name: str, make: Callable[[], T]) -> T:
-        """What is made of it alone, under a name: made once, however often it is gone over, and where it is."""
-        made: dict[str, object] = vars(self).setdefault("_made", {})
-        if name not in made:
-            made[name] = make()
-        return cast(T, made[name])
-
-    def worked_out(self, name: str, make: Callable[[Self], T]) -> T:
-        """The same, made of it in host memory."""
-        return self.remembered(name, lambda: self.from_host(make))
-
     def arrived(self) -> None:
         """Called once it was moved."""
 
@@ -104,8 +93,7 @@ class _Walk:
 
     def _movable(self, thing: Movable) -> Movable:
         there = copy.copy(thing)
-        vars(there).pop("_made", None)
-        stays = thing.stays | {"_twin", "_made"}
+        stays = thing.stays | {"_twin"}
         vars(there).update((name, self(value)) for name, value in vars(thing).items() if name not in stays)
         if self._copy is not None:
             vars(there).update(_twin=thing, _to_there=self._copy)

@@ -1,8 +1,9 @@
 """Blocks: one layer's bipartite piece of a batch, destinations first; and the sample that stacks them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from weft import _kernels
 from weft.devices import Movable
 from weft.graph import Importance, SelfLoops
 from weft.operations import Turned
+
+T = TypeVar("T")
 
 
 class Topology(Protocol):
@@ -37,7 +40,7 @@ class Topology(Protocol):
 class Block(Movable):
     """The edges into some destinations, as lists of sources by destination. Destination i is also source i."""
 
-    stays: ClassVar[frozenset[str]] = frozenset({"edge_ids"})
+    stays: ClassVar[frozenset[str]] = frozenset({"edge_ids", "_cache"})
 
     indptr: Tensor  # [num_dst + 1] int64
     src: Tensor  # [num_edges] int32, local source ids
@@ -45,6 +48,7 @@ class Block(Movable):
     edge_ids: Tensor | None = None  # [num_edges] int64, positions in the graph's edge arrays; -1: an added self-loop
     positions: Tensor | None = None  # [num_edges] int64, places in the destinations' lists; None: the lists are whole
     values: dict[str, Tensor] = field(default_factory=dict, repr=False)  # edge values that came with the edges
+    _cache: dict[str, object] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def num_dst(self) -> int:
@@ -74,6 +78,16 @@ class Block(Movable):
         """The block with each destination last among its own sources, once: existing self-loops are dropped."""
         return self.worked_out("looped", _self_loops)
 
+    def remembered(self, name: str, make: Callable[[], T]) -> T:
+        """What is made of the block alone, under a name: made once, however often the block is gone over."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return cast(T, self._cache[name])
+
+    def worked_out(self, name: str, make: Callable[["Block"], T]) -> T:
+        """The same, made of the block in host memory."""
+        return self.remembered(name, lambda: self.from_host(make))
+
     def places(self) -> Tensor:
         """Each edge's place in its destination's whole list, [num_edges] int64."""
         if self.positions is not None:
@@ -96,6 +110,9 @@ class Block(Movable):
             return [BlockRange(self, slice(0, self.num_dst), slice(0, self.num_edges))]
 
         return self.worked_out(f"ranges {bounds}", lambda block: [_range(block, *ends) for ends in pairwise(bounds)])
+
+    def arrived(self) -> None:
+        self._cache = {}
 
 
 @dataclass(frozen=True)

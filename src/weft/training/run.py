@@ -98,7 +98,7 @@ class Run:
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = plain_state(self.model), True
-        self._told_kept = False
+        self._looked_for_kept = False
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -138,7 +138,7 @@ class Run:
             self._draws = bool(drawn.shapes)
         elif state is not None and state != _state_of_generators(self.device):  # the next batch is looked at
             self._draws, self._looked = True, None
-        if look:
+        if look and not self._looked_for_kept:
             self._tell_kept()
         return part.targets.rows(out.to(self.dtype), part.program.comm)
 
@@ -158,10 +158,9 @@ class Run:
         return True
 
     def _tell_kept(self) -> None:
-        """Warn, once, of what a forward leaves on the model for a loss: it is made of more rows than the seeds'."""
-        kept = {} if self._told_kept else kept_with_gradients(self.model)
-        if kept:
-            self._told_kept = True
+        """Warn of what the first forward leaves on the model for a loss: it is made of more rows than the seeds'."""
+        self._looked_for_kept = True
+        if kept := kept_with_gradients(self.model):
             self.loader.notify(_KEPT.format(", ".join(kept)))
 
     def _arithmetic(self) -> AbstractContextManager[object]:

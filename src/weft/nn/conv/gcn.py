@@ -85,4 +85,4 @@ class Gcn(Convolution):
             )
             return at_src, at_dst, own
 
-        return program.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
+        return layer.here.block.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
