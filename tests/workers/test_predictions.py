@@ -55,7 +55,11 @@ OF_GRAPH = [
 
 @pytest.mark.parametrize(
     "models",
-    [["gat", "gin"], ["gatv2"], *(pytest.param(of, marks=pytest.mark.slow) for of in (["sage", "gcn"], ["film"]))],
+    [
+        ["gat", "gin"],
+        ["gatv2"],
+        *(pytest.param(of, marks=pytest.mark.slow) for of in (["sage", "gcn"], ["film"], ["deepgcn"])),
+    ],
     ids=" ".join,
 )
 def test_so_they_are_on_the_full_graph(ranks, tmp_path, models):

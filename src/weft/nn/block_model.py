@@ -130,11 +130,13 @@ class Met(NamedTuple):
     convolution: Convolution
     wide: int
     out: int
+    learned: bool = True  # do gradients go on from it?
 
 
 def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
     """How a model's convolutions run, that nearest the inputs first: of each depth the first one."""
-    return [Met(convolution_of(conv), wide, out) for _, (conv, wide, out) in sorted(walk(model, width).items())]
+    met = sorted(walk(model, width).items())
+    return [Met(convolution_of(conv), wide, out, depth > 1) for depth, (conv, wide, out) in met]
 
 
 def _has_steps_of_its_own(conv: MessagePassing) -> bool:

@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -43,15 +44,20 @@ def takes_slices(model: nn.Module, width: int) -> bool:
     """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
     try:
         _on_two_rows(model, width, lambda x: None, sliced=True)
-    except SlicesError:
-        return False
-    except ModelError:  # for another reason, which a run tells
-        pass
+    except ModelError as error:  # other reasons are a run's to tell
+        return not isinstance(error, SlicesError)
     return True
 
 
-def takes_inputs(model: nn.Module, width: int) -> bool:
-    """Does the first convolution take the inputs as they are?"""
+class FirstRows(NamedTuple):
+    """What the first convolution takes in training."""
+
+    as_they_are: bool  # the inputs, and nothing that is made of them
+    learned: bool  # do gradients go on from it?
+
+
+def first_rows(model: nn.Module, width: int) -> FirstRows:
+    """What the first convolution takes: the inputs, if that can't be found out."""
     made, seen = torch.empty(0), []
 
     def inputs(like: Tensor, width: int) -> Tensor:
@@ -59,8 +65,9 @@ def takes_inputs(model: nn.Module, width: int) -> bool:
         made = _zeros(2, like, width)
         return made
 
-    _on_two_rows(model, width, lambda x: seen.append(x.is_set_to(made)), inputs)
-    return all(seen)
+    with suppress(ModelError):  # which a run tells
+        _on_two_rows(model, width, lambda x: seen.append((x.is_set_to(made), x.requires_grad)), inputs)
+    return FirstRows(all(same for same, _ in seen), any(learned for _, learned in seen))
 
 
 def _on_two_rows(
@@ -79,7 +86,8 @@ def _on_two_rows(
             return x.new_zeros(len(x), output_width(conv, x, given))
 
     with torch.random.fork_rng(devices=[]), state_kept(model):
-        answered(model, width, inputs or partial(_zeros, 2), passed, [2] * DEEPEST, training=True, sliced=sliced)
+        rows = inputs or partial(_zeros, 2)
+        answered(model, width, rows, passed, [2] * DEEPEST, training=True, sliced=sliced, gradients=True)
 
 
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
@@ -125,16 +133,17 @@ def answered(
     training: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     sliced: bool = False,
+    gradients: bool = False,
 ) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
 
     `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones. `sliced`: are they slices
-    of columns?
+    of columns? `gradients`: is it seen what they go through?
     """
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
     try:
-        with torch.no_grad(), in_mode(model, training):
+        with torch.set_grad_enabled(gradients), in_mode(model, training):
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)

@@ -15,6 +15,7 @@ from torch.nn.parameter import UninitializedParameter
 _PLAIN = (bool, int, float, str, type(None), np.bool_, np.integer, np.floating)  # values that are compared, and saved
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
+_LEARNED = "the objective"  # begins the names of what belongs to it
 _TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 
 Attributes = dict[str, tuple[object, object]]  # the thing, and where it may change in its place, a copy
@@ -92,8 +93,8 @@ def kept_with_gradients(model: nn.Module) -> list[str]:
 
 def learned_by(objective: object) -> dict[str, object]:
     """What may keep something as it is learned: an objective of the user's, a loss, modules that it has; by name."""
-    own = {f"the objective's {name.lstrip('_')}": value for name, value in _own(objective).items()}
-    things = {"the objective": objective, **own}
+    own = {f"{_LEARNED}'s {name.lstrip('_')}": value for name, value in _own(objective).items()}
+    things = {_LEARNED: objective, **own}
     things = {name: thing.__self__ if ismethod(thing) else thing for name, thing in things.items()}
     return {name: of for name, of in things.items() if isinstance(of, nn.Module) or not _is_of_library(of)}
 
@@ -122,7 +123,7 @@ class Unlisted:
     def changed(self) -> tuple[list[tuple[str, str, object]], dict[str, Tensor]]:
         """Plain values by thing and name, and tensors by both, that are others now."""
         plain = [one for one in self._plain_now() if one not in self._plain]
-        before, now = self._tensors, self._copies()
+        before, now = self._tensors, self._copies(self._tensors)
         as_large = [key for key in before.keys() & now.keys() if now[key].shape == before[key].shape]
         return plain, {key: now[key] for key in as_large if not _same(now[key], before[key])}
 
@@ -138,6 +139,8 @@ class Unlisted:
         """Give things what `changed` told of them; a ValueError where they can have no such."""
         for at, name, value in plain:
             thing = self._things.get(at)
+            if thing is None and at.startswith(_LEARNED):  # another loss now, which is told of
+                continue
             if thing is None or not isinstance(value, _PLAIN) or (name not in vars(thing) and hasattr(thing, name)):
                 raise ValueError(f"{at}.{name} = {value!r}, which is not kept there")
             now = vars(thing).get(name)
@@ -156,11 +159,13 @@ class Unlisted:
     def _plain_now(self) -> Iterator[tuple[str, str, object]]:
         return ((at, name, _as_number(value)) for at, name, value in self._all() if isinstance(value, _PLAIN))
 
-    def _copies(self) -> dict[str, Tensor]:
+    def _copies(self, of: Container[str] | None = None) -> dict[str, Tensor]:
+        """Of these tensors, or of all but tables."""
         return {
-            f"{at}/{name}": value.detach().to("cpu", copy=True)
-            for at, name, value in self._all()
-            if isinstance(value, Tensor) and value.numel() <= _TABLE and f"{at}/{name}" not in self._listed
+            key: value.detach().to("cpu", copy=True)
+            for key, value in ((f"{at}/{name}", value) for at, name, value in self._all())
+            if isinstance(value, Tensor)
+            and (value.numel() <= _TABLE and key not in self._listed if of is None else key in of)
         }
 
 

@@ -135,7 +135,7 @@ class _Bench:
     def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
         conv, width = copied(layer.convolution.conv).train().to(device), layer.wide
         self._convolution, self._most = convolution_of(conv), most_rows((width, layer.out), device)
-        self._graph, self._depth, self._device = graph, depth, device
+        self._graph, self._depth, self._learned, self._device = graph, depth, layer.learned, device
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
@@ -224,7 +224,7 @@ class _Bench:
     def _there(self, layer: Layer, x: Tensor | None = None) -> tuple[Layer, Tensor]:
         """A layer on the device, and rows that go into it: some of these, or of whichever."""
         layer = layer.to(self._device)
-        rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._depth > 0)
+        rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._learned)
         if self._depth == 0:
             layer.inputs.fetched(rows)
         return layer, rows
@@ -298,7 +298,7 @@ def messages_of(
     wide, bits = layer.wide, {"pulled": _PULLED, "own": _OWN, "pairs": _PAIRS}
     if not made.whole_rows:
         wide, bits = columns.width, {"columns": -1}
-    x = torch.randn(_HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(depth > 0)
+    x = torch.randn(_HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(layer.learned)
     try:
         run_layer(graph, layer.convolution, made, x, depth)
     except ModelError:

@@ -5,7 +5,6 @@ One worker of several goes over a graph of some rows and edges with its slice of
 
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from weft.errors import ModelError
 from weft.exchange import Background, Recorded, Recorder
 from weft.graph import Graph
-from weft.nn import Convolution, shares, sums
+from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
 from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer, timed
@@ -28,39 +27,33 @@ def merges_once(graph: Graph, convolution: Convolution, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
     layer = WholeLayer(random_block(FEW, FEW, FEW))
     layer.inputs.kept = {}
-    _run(graph, convolution, layer, _rows(convolution, FEW, width, inputs=True), 0)
+    _run(graph, convolution, layer, _rows(Met(convolution, width, width, learned=False), FEW), 0)
     return bool(layer.inputs.kept)
 
 
-def sliced(
-    graph: Graph, convolution: Convolution, width: int, depth: int, workers: int, inputs: bool
-) -> SlicedPart | None:
+def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> SlicedPart | None:
     """A layer by column among so many workers; None where it can't be placed so.
 
-    `inputs`: does it take the model's, which are kept if they can be?
+    `stay`: are its rows the inputs, of which is kept what can be?
     """
     own = max(FEW, min(MOST, graph.num_vertices) // workers)
     edges = max(1, min(_EDGES, own * workers * graph.num_edges // max(1, graph.num_vertices)))
     try:
         few, many, whole = (
-            _Run(
-                graph,
-                convolution,
-                (width, depth, inputs),
-                (workers, rows),
-                random_block(workers * rows, workers * rows, count),
-            ).time()
+            _Run(graph, met, (depth, stay), (workers, rows), random_block(workers * rows, workers * rows, count)).time()
             for rows, count in ((FEW, 1), (own, 1), (own, edges))  # relations map rows that an edge needs: there is one
         )
     except ModelError:
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
     # What is sent may hang on how many edges vertices have; where it does on relations, workers ask others: one is here.
-    few_own = FEW if convolution.typed else max(FEW, -(-_SAMPLED // workers))
+    typed = met.convolution.typed
+    few_own = FEW if typed else max(FEW, -(-_SAMPLED // workers))
     all_few = few_own * workers
-    some = random_block(all_few, all_few, FEW) if convolution.typed else _sampled(graph, all_few)
+    some = random_block(all_few, all_few, FEW) if typed else _sampled(graph, all_few)
+    made = some.indptr, some.src, some.num_src
     runs = [  # each of a block of its own: what is made of it, it remembers
-        _Run(graph, convolution, (width, depth, inputs), (workers, few_own), replace(some), rank)
+        _Run(graph, met, (depth, stay), (workers, few_own), Block(*made, values=some.values), rank)
         for rank in range(workers)
     ]
     counted = [run.counted() for run in runs]
@@ -126,23 +119,23 @@ class _Run:
     def __init__(
         self,
         graph: Graph,
-        convolution: Convolution,
-        rows: tuple[int, int, bool],
+        met: Met,
+        place: tuple[int, bool],
         size: tuple[int, int],
         block: Block,
         rank: int = 0,
     ) -> None:
-        """`rows`: their width and depth, and are they inputs? `size`: workers, and rows of each."""
-        (width, self._depth, inputs), (workers, own) = rows, size
-        self._graph, self._convolution = graph, convolution
+        """`place`: the layer's depth, and are its rows inputs that stay? `size`: workers, and rows of each."""
+        (self._depth, stay), (workers, own) = place, size
+        self._graph, self._convolution = graph, met.convolution
         bounds = tuple(own * worker for worker in range(workers + 1))
         self._comm = Recorder(rank, workers)
         self._background = _Counted(self._comm)
         all_rows, whole = torch.arange(bounds[-1]), (0, bounds[-1])
         span = SliceSpan(bounds, rank, all_rows, everyones(bounds, rank), whole, background=self._background)
         self._layer = SliceLayer(block, span)
-        self._layer.inputs.kept = {} if inputs else None
-        self._x = _rows(convolution, own, width, inputs)
+        self._layer.inputs.kept = {} if stay else None
+        self._x = _rows(met, own)
         self._layer.comm = self._comm
         self._go()  # what is done once
 
@@ -165,8 +158,8 @@ class _Run:
         _run(self._graph, self._convolution, self._layer, self._x, self._depth)
 
 
-def _rows(convolution: Convolution, count: int, width: int, inputs: bool) -> Tensor:
-    return torch.ones(count, width, dtype=dtype_of(convolution.conv)).requires_grad_(not inputs)
+def _rows(met: Met, count: int) -> Tensor:
+    return torch.ones(count, met.wide, dtype=dtype_of(met.convolution.conv)).requires_grad_(met.learned)
 
 
 def _run(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:

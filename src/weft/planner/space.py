@@ -20,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
-from weft.nn import Decoupled, convolutions, crossing_costs, takes_slices, takes_types
+from weft.nn import Decoupled, FirstRows, convolutions, crossing_costs, first_rows, takes_slices, takes_types
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
@@ -64,7 +64,8 @@ class Space(ABC):
     usual: ClassVar[Choices]  # what is searched where the task leaves it open
     smaller: ClassVar[str]  # what needs less memory, in words
     seeds: ClassVar[Mapping[str, frozenset[Held]]]  # how the rows of seeds may be held, by where these are
-    takes_slices: bool  # may the model's inputs be slices of columns?
+    first: FirstRows  # of the model,
+    takes_slices: bool  # whose inputs may be slices of columns, if so
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
     once: tuple[str, ...] = ()  # stages that a run goes through once,
@@ -92,7 +93,9 @@ class Space(ABC):
         """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
         model = copied(model)
         model = model.model if isinstance(model, Decoupled) else model
-        self.convolutions, self.takes_slices = convolutions(model, self.columns), takes_slices(model, self.columns)
+        first, *rest = convolutions(model, self.columns)
+        self.first, self.takes_slices = first_rows(model, self.columns), takes_slices(model, self.columns)
+        self.convolutions = [first._replace(learned=self.first.learned), *rest]
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph
-from weft.nn import Convolution, Decoupled, kept_of_edges, needs, row_costs, takes_inputs
+from weft.nn import Decoupled, Met, kept_of_edges, needs, row_costs
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
@@ -64,14 +64,11 @@ class WholeGraph(Space):
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {("all", way): count_graph(graph, self.workers, costs, of) for way, of in epochs.items()}
-        first = takes_inputs(model, self.columns)
-        keeps = first and merges_once(graph, met[0].convolution, met[0].wide)
+        stay = self.first.as_they_are
+        keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
         super().learn(model)
-        layers = [
-            self._sliced(depth, one.convolution, one.wide, first and not depth) if size > 1 else None
-            for depth, one in enumerate(met)
-        ]
+        layers = [self._sliced(depth, one, stay and not depth) if size > 1 else None for depth, one in enumerate(met)]
         columns = variant.columns // variant.heads if variant else self.model.widths[-1]
         heads = sum(variant.attentions) if variant else 0
         mixes = self.workers.agreed((*mixing(graph, columns, size), *(attending(graph) if heads else (0.0, 0.0))))
@@ -84,8 +81,8 @@ class WholeGraph(Space):
         }
         self._layers = layers
 
-    def _sliced(self, depth: int, convolution: Convolution, width: int, first: bool) -> SlicedPart | None:
-        seen = sliced(self.graph, convolution, width, depth, self.size, first)
+    def _sliced(self, depth: int, met: Met, stay: bool) -> SlicedPart | None:
+        seen = sliced(self.graph, met, depth, self.size, stay)
         if seen is None:
             return None
         fixed, row, edge = self.workers.agreed((seen.cost.fixed, seen.cost.destination, seen.cost.edge))

@@ -118,7 +118,7 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
     shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], model_cost.most_rows((width, 16))
-    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(width, 16)), width, 16), 0, shape, 4, CPU)
+    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, 4, CPU)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 5
     assert max(block.num_src for block in seen) == most < 27_000
