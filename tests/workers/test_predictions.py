@@ -121,6 +121,18 @@ def test_so_they_are_over_relations(ranks, tmp_path):
     assert compared(told[0]) == 2 * len(chosen)
 
 
+def test_rows_of_relations_are_told_nearly_on_slices_of_the_full_graph(ranks, tmp_path):
+    """How many relations vertices send and receive by is known of some of them."""
+    settings = {"full_graph": True, "layers": 3, "plan": "halo"}
+    plans = [OF_GRAPH[-1] | {"scope": "graph", "seeds": "home"}]
+    told = run(ranks, tmp_path, plans, ["rgcn", "rgat"], settings, relations=3)
+    found = [(predicted, sent) for _, _, predicted, sent in told[0] if sent]
+    assert len(found) == 2
+    for predicted, sent in found:
+        assert sent["exchange"] == pytest.approx(predicted["exchange"], rel=0.06)
+    assert all(figures == told[0] for figures in told[1:])
+
+
 def test_so_they_are_of_micro_batches(ranks, tmp_path):
     """Gradients are summed once a batch; the last batch is smaller, and has as many micro-batches."""
     chosen = [PLANS[at] for at in (0, 2, 3, 9)]

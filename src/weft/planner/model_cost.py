@@ -139,8 +139,7 @@ class _Bench:
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
-        self._edges = max(self._destinations, int(shape.edges * scale))
-        self._held = max(self._destinations, int(shape.held * scale))
+        self._edges, self._held = (max(self._destinations, int(n * scale)) for n in (shape.edges, shape.held))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
         self._least = int(isinstance(self._convolution, BlackBox))  # edges a destination: its code may need some
@@ -295,9 +294,8 @@ def messages_of(
     """
     columns, comm = ColumnSpan(0, workers, layer.wide), Recorder()
     made = _made_up_layer(placed, comm, columns, depth == 0, by_request)
-    wide, bits = layer.wide, {"pulled": _PULLED, "own": _OWN, "pairs": _PAIRS}
-    if not made.whole_rows:
-        wide, bits = columns.width, {"columns": -1}
+    wide = layer.wide if made.whole_rows else columns.width
+    bits = {"pulled": _PULLED, "own": _OWN, "pairs": _PAIRS} if made.whole_rows else {"columns": -1}
     x = torch.randn(_HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(layer.learned)
     try:
         run_layer(graph, layer.convolution, made, x, depth)
@@ -415,12 +413,13 @@ def _vertices(graph: Graph, count: int) -> Tensor:
 
 
 def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
-    """What a convolution that asks for edge types is given: edges of all its relations in turn."""
+    """What a convolution that asks for edge types is given: those that are known, or edges of all its relations in turn."""
     relations = getattr(conv, "num_relations", None)
     if relations is None or "edge_type" not in inspect.signature(type(conv).forward).parameters:
         return {}
-    for edges in layer.parts:
-        edges.block.values["edge_type"] = torch.arange(edges.block.num_edges) % relations
+    for block in (edges.block for edges in layer.parts):
+        if not block.values.get("edge_type", block.indptr[:1]).any():
+            block.values["edge_type"] = torch.arange(block.num_edges) % relations
     return {"edge_type": Handle.of("edge_type")}
 
 
@@ -457,7 +456,8 @@ def random_block(sources: int, destinations: int, edges: int) -> Block:
     """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
     indptr = torch.linspace(0, edges, destinations + 1).long()
     values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
-    return Block(indptr, torch.randint(sources, (edges,), dtype=torch.int32), sources, values=values)
+    same = torch.Generator().manual_seed(0)  # on all workers
+    return Block(indptr, torch.randint(sources, (edges,), generator=same, dtype=torch.int32), sources, values=values)
 
 
 def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:

@@ -46,11 +46,10 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
     except ModelError:
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
-    # What is sent may hang on how many edges vertices have; where it does on relations, workers ask others: one is here.
-    typed = met.convolution.typed
-    few_own = FEW if typed else max(FEW, -(-_SAMPLED // workers))
-    all_few = few_own * workers
-    some = random_block(all_few, all_few, FEW) if typed else _sampled(graph, all_few)
+    few_own = max(FEW, -(-_SAMPLED // workers))
+    some = _sampled(
+        graph, few_own * workers
+    )  # what is sent may hang on how many edges vertices have, and of which types
     made = some.indptr, some.src, some.num_src
     runs = [  # each of a block of its own: what is made of it, it remembers
         _Run(graph, met, (depth, stay), (workers, few_own), Block(*made, values=some.values), rank)
@@ -66,13 +65,17 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
 
 
 def _sampled(graph: Graph, rows: int) -> Block:
-    """As many edges as some of the graph's vertices have, from random ones: the same on every worker."""
+    """As many edges as some of the graph's vertices have, with their types, from random ones: the same on every worker."""
     chosen = np.linspace(0, graph.num_vertices - 1, rows).astype(np.int64)
-    counts = np.minimum(np.diff(graph.indptr)[chosen], max(1, _SAMPLED_EDGES // rows))
-    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(counts)]))
-    edges, generator = int(indptr[-1]), torch.Generator().manual_seed(0)
-    src = torch.randint(rows, (edges,), generator=generator, dtype=torch.int32)
-    return Block(indptr, src, rows, values={"edge_weight": torch.ones(edges)})
+    first, counts = graph.indptr[chosen], np.diff(graph.indptr)[chosen]
+    counts = np.minimum(counts, max(1, _SAMPLED_EDGES // rows))
+    indptr = np.concatenate([[0], np.cumsum(counts)])
+    edges = np.repeat(first - indptr[:-1], counts) + np.arange(indptr[-1])
+    src = torch.randint(rows, (len(edges),), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    values = {"edge_weight": torch.ones(len(edges))}
+    if graph.edge_type is not None:
+        values["edge_type"] = torch.from_numpy(graph.edge_type[edges].astype(np.int64))
+    return Block(torch.from_numpy(indptr), src, rows, values=values)
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
