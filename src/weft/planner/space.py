@@ -24,7 +24,7 @@ from weft.nn import Decoupled, FirstRows, convolutions, crossing_costs, first_ro
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
-from weft.planner.cluster import Cluster, device_of
+from weft.planner.cluster import Cluster, Host, device_of
 from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
@@ -176,10 +176,11 @@ class Space(ABC):
         return None
 
     def takes(self, plan: Plan, price: Price, cluster: Cluster) -> Takes:
-        """What a plan takes of each worker, besides time."""
-        host, limit = min(cluster.hosts, key=lambda host: host.memory / host.workers), self.task.memory
-        room, (own, there) = host.memory / host.workers, self.memory(plan, price, host.workers)
-        rooms = [Room("a worker", own, room if limit is None else min(room, limit))]
+        """What a plan takes of each worker, besides time; of those that have least left. A host's share lists."""
+        kinds = {(host.workers, host.memory): host for host in cluster.hosts}.values()
+        found = [(host, self._room(plan, price, host)) for host in kinds]
+        host, (tightest, there) = max(found, key=lambda one: one[1][0].used / max(1.0, one[1][0].there))
+        rooms = [tightest]
         if self.task.on_device:
             device, lists = device_of(cluster).memory, self.lists_there(plan.topology, cluster)
             rooms.append(Room("on its device", there + lists, device))
@@ -190,6 +191,12 @@ class Space(ABC):
         if lacking is rooms[0] and len({one.memory / one.workers for one in cluster.hosts}) > 1:
             lacking = lacking._replace(where=f"a worker on {host.name}")
         return Takes(self.refused(plan), rooms, lacking, self.filling(plan, cluster) if plan.cache else 0.0)
+
+    def _room(self, plan: Plan, price: Price, host: Host) -> tuple[Room, float]:
+        """A worker's room on a host, and what it needs of its device."""
+        own, there = self.memory(plan, price, host.workers)
+        limits = [host.memory / host.workers, *([self.task.memory] if self.task.memory is not None else [])]
+        return Room("a worker", own, min(limits)), there
 
     def on_device(self, plan: Plan, memory: Room, copies: float, cluster: Cluster) -> OnDevice:
         """What a plan takes of devices; `copies`: seconds an epoch."""

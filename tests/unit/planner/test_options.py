@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from weft.errors import ConfigError
@@ -73,6 +74,24 @@ def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
     uneven = replace(uneven, hosts=(uneven.hosts[0], replace(uneven.hosts[1], memory=most[0] / 100)))
     with pytest.raises(ConfigError, match=r"would need .* a worker on h2, of "):
         planner.answer(uneven)
+
+
+def test_a_host_whose_worker_has_lists_of_its_own_may_lack_memory_though_it_has_more_a_worker(graph):
+    settings = Settings.of(hidden=8, fanouts=(2, 2), batch_size=4, threads=1, topology="replicated")
+    workers = Workers(Owners(np.linspace(0, graph.num_vertices, 4).astype(int)), [0, 0, 1])
+    planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 12, workers=3), workers)
+    lists, plan = graph.indptr.nbytes + graph.indices.nbytes, planner.space.named["gdp"]
+
+    def found(alone):
+        two, one = Host("h1", 1e7, 2 * memory, 2), Host("h2", 1e7, alone, 1)
+        return planner.predict(plan, Cluster((two, one), 1e-4, 1e-4, 1e10, WORK))
+
+    memory = 1e12
+    needs = found(memory).memory
+    memory = needs - 0.4 * lists  # a half of them is enough where two share them
+    assert found(needs * 1.001).excluded is None
+    short = found(needs - 0.3 * lists)
+    assert "would need" in short.excluded and "a worker on h2" in short.excluded
 
 
 def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked):
