@@ -185,11 +185,12 @@ class Trainer:
             for part in batch:
                 out = run(part)
                 loss = self.objective.loss(self.model, out, part.targets)
-                if not isinstance(loss, Tensor) or loss.dim():
-                    got = f"tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+                if not isinstance(loss, Tensor) or loss.dim() or loss.is_complex():
+                    kind = type(loss).__name__
+                    got = f"tensor of {loss.dtype}, {tuple(loss.shape)}" if isinstance(loss, Tensor) else kind
                     raise TrainingError(
-                        f"{type(self.objective).__name__}.loss() gave a {got}: let it give one number, the sum over this "
-                        f"worker's examples, as a tensor"
+                        f"{type(self.objective).__name__}.loss() gave a {got}: let it give one real number, the sum over "
+                        f"this worker's examples, as a tensor"
                     )
                 if out.requires_grad and not loss.requires_grad:
                     raise TrainingError(

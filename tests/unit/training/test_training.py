@@ -830,10 +830,17 @@ def with_seeds(chosen):
             r"Wrong.setup\(\) gave a NoneType: let it return self",
         ),
         (degrees_with(score=lambda self, rows, vertices: 0.5), r"Wrong.score\(\) gave 0.5: let it give two numbers"),
-        (degrees_with(loss=lambda self, model, rows, targets: rows.sum(1)), r"Wrong.loss\(\) gave a tensor of shape"),
+        (
+            degrees_with(loss=lambda self, model, rows, targets: rows.sum(1)),
+            r"Wrong.loss\(\) gave a tensor of torch.float32, ",
+        ),
+        (
+            degrees_with(loss=lambda self, model, rows, targets: rows.sum() * 1j),
+            r"Wrong.loss\(\) gave a tensor of torch.complex64, \(\): let it give one real number",
+        ),
         (
             degrees_with(loss=lambda self, model, rows, targets: 0.5),
-            r"Wrong.loss\(\) gave a float: let it give one number",
+            r"Wrong.loss\(\) gave a float: let it give one real number",
         ),
         (
             degrees_with(score=lambda self, rows, vertices: (rows, rows)),
