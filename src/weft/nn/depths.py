@@ -43,7 +43,7 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
 def takes_slices(model: nn.Module, width: int) -> bool:
     """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
     try:
-        _on_two_rows(model, width, lambda x: None, sliced=True)
+        _on_two_rows(model, width, lambda x, inputs: None, sliced=True)
     except ModelError as error:  # other reasons are a run's to tell
         return not isinstance(error, SlicesError)
     return True
@@ -58,36 +58,28 @@ class FirstRows(NamedTuple):
 
 def first_rows(model: nn.Module, width: int) -> FirstRows:
     """What the first convolution takes: the inputs, if that can't be found out."""
-    made, seen = torch.empty(0), []
-
-    def inputs(like: Tensor, width: int) -> Tensor:
-        nonlocal made
-        made = _zeros(2, like, width)
-        return made
-
+    seen: list[tuple[bool, bool]] = []
     with suppress(ModelError):  # which a run tells
-        _on_two_rows(model, width, lambda x: seen.append((x.is_set_to(made), x.requires_grad)), inputs)
+        _on_two_rows(model, width, lambda x, inputs: seen.append((x.is_set_to(inputs), x.requires_grad)))
     return FirstRows(all(same for same, _ in seen), any(learned for _, learned in seen))
 
 
-def _on_two_rows(
-    model: nn.Module,
-    width: int,
-    first: Callable[[Tensor], object],
-    inputs: Callable[[Tensor, int], Tensor] | None = None,
-    sliced: bool = False,
-) -> None:
-    """A forward as in training, of as many rows as normalisations need; `first` is told what convolutions of inputs get."""
+def _on_two_rows(model: nn.Module, width: int, first: Callable[[Tensor, Tensor], object], sliced: bool = False) -> None:
+    """A forward as in training, of as many rows as norms need; `first` is told what convolutions get of which inputs."""
+    made: list[Tensor] = []
+
+    def inputs(like: Tensor, width: int) -> Tensor:
+        made.append(_zeros(2, like, width))
+        return made[0]
 
     def passed(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         if not depth:
-            first(x)
+            first(x, made[0])
         with in_mode(conv, False):  # of one row
             return x.new_zeros(len(x), output_width(conv, x, given))
 
     with torch.random.fork_rng(devices=[]), state_kept(model):
-        rows = inputs or partial(_zeros, 2)
-        answered(model, width, rows, passed, [2] * DEEPEST, training=True, sliced=sliced, gradients=True)
+        answered(model, width, inputs, passed, [2] * DEEPEST, training=True, sliced=sliced, gradients=True)
 
 
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.

@@ -1,7 +1,7 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from inspect import ismethod
@@ -73,12 +73,7 @@ def left_alone(thing: object) -> Iterator[None]:
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
-    return [
-        (at, name, _as_number(value))
-        for at, module in model.named_modules()
-        for name, value in _own(module).items()
-        if isinstance(value, _PLAIN)
-    ]
+    return _plain_of(model.named_modules())
 
 
 def kept_with_gradients(model: nn.Module) -> list[str]:
@@ -109,23 +104,28 @@ class Unlisted:
     def __init__(self, model: nn.Module, learned_by: Mapping[str, object]) -> None:
         """`learned_by`: a loss and the like, by name."""
         self._things: dict[str, object] = dict(model.named_modules())
-        self._listed = frozenset(map("/".join, _in_state_dict(model)))
         for name, thing in learned_by.items():
             modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
             self._things |= dict(modules) or {name: thing}
-        self._plain, self._tensors = frozenset(self._plain_now()), self._copies()
+        listed = frozenset(map("/".join, _in_state_dict(model)))
+        self._plain = frozenset(_plain_of(self._things.items()))
+        self._tensors = {
+            key: _on_cpu(tensor)
+            for key, tensor in self._tensors_now()
+            if tensor.numel() <= _TABLE and key not in listed
+        }
         self._containers = {
             (at, name): (value, _copied(value))
-            for at, name, value in self._all()
-            if isinstance(value, list | deque | dict | set) and not _is_of_library(self._things[at])
+            for at, thing in self._things.items()
+            for name, value in _own(thing).items()
+            if isinstance(value, list | deque | dict | set) and not _is_of_library(thing)
         }
 
     def changed(self) -> tuple[list[tuple[str, str, object]], dict[str, Tensor]]:
         """Plain values by thing and name, and tensors by both, that are others now."""
-        plain = [one for one in self._plain_now() if one not in self._plain]
-        before, now = self._tensors, self._copies(self._tensors)
-        as_large = [key for key in before.keys() & now.keys() if now[key].shape == before[key].shape]
-        return plain, {key: now[key] for key in as_large if not _same(now[key], before[key])}
+        plain = [one for one in _plain_of(self._things.items()) if one not in self._plain]
+        now = {key: _on_cpu(tensor) for key, tensor in self._tensors_now() if key in self._tensors}
+        return plain, {key: tensor for key, tensor in now.items() if _is_another(tensor, self._tensors[key])}
 
     def left_out(self) -> list[str]:
         """Attributes that hold several things, and others now: they are not saved."""
@@ -145,28 +145,26 @@ class Unlisted:
                 raise ValueError(f"{at}.{name} = {value!r}, which is not kept there")
             now = vars(thing).get(name)
             setattr(thing, name, type(now)(value) if isinstance(now, np.generic) and value is not None else value)
-        for at, name, kept in self._all():
-            if isinstance(kept, Tensor) and f"{at}/{name}" in tensors:
-                kept.data = tensors[f"{at}/{name}"].to(kept.device)  # of another type where a loss has taken its rows'
+        for key, kept in self._tensors_now():
+            if key in tensors:
+                kept.data = tensors[key].to(kept.device)  # of another type where a loss has taken its rows'
 
-    def _all(self) -> Iterator[tuple[str, str, object]]:
+    def _tensors_now(self) -> Iterator[tuple[str, Tensor]]:
         for at, thing in self._things.items():
+            found: dict[str, object] = {**_own(thing)}
             if isinstance(thing, nn.Module):
-                yield from ((at, name, value) for name, value in thing.named_buffers(recurse=False))
-                yield from ((at, name, value) for name, value in thing.named_parameters(recurse=False))
-            yield from ((at, name, value) for name, value in _own(thing).items())
+                found |= {**dict(thing.named_buffers(recurse=False)), **dict(thing.named_parameters(recurse=False))}
+            yield from ((f"{at}/{name}", value) for name, value in found.items() if isinstance(value, Tensor))
 
-    def _plain_now(self) -> Iterator[tuple[str, str, object]]:
-        return ((at, name, _as_number(value)) for at, name, value in self._all() if isinstance(value, _PLAIN))
 
-    def _copies(self, of: Container[str] | None = None) -> dict[str, Tensor]:
-        """Of these tensors, or of all but tables."""
-        return {
-            key: value.detach().to("cpu", copy=True)
-            for key, value in ((f"{at}/{name}", value) for at, name, value in self._all())
-            if isinstance(value, Tensor)
-            and (value.numel() <= _TABLE and key not in self._listed if of is None else key in of)
-        }
+def _plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, object]]:
+    """What things hold as plain values, as JSON has them."""
+    return [
+        (at, name, value.item() if isinstance(value, np.generic) else value)
+        for at, thing in things
+        for name, value in _own(thing).items()
+        if isinstance(value, _PLAIN)
+    ]
 
 
 def _own(thing: object) -> dict[str, object]:
@@ -226,13 +224,15 @@ def _in_state_dict(module: nn.Module) -> Iterator[tuple[str, str]]:
         yield from ((at, name) for name in part._buffers.keys() - part._non_persistent_buffers_set)
 
 
-def _as_number(value: object) -> object:
-    """As JSON has it."""
-    return value.item() if isinstance(value, np.generic) else value
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+def _is_another(now: Tensor, before: Tensor) -> bool:
+    """Does it hold other numbers? One that is as large: others are no state, but results."""
+    if now.shape != before.shape or torch.equal(now, before):
+        return False
+    return not bool(((now == before) | (now.isnan() & before.isnan())).all())
 
 
 def _alike(now: object, before: object) -> bool:

@@ -47,21 +47,20 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
         return None
     row = max(0.0, many - few) / max(1, (own - FEW) * workers)
     few_own = max(FEW, -(-_SAMPLED // workers))
-    some = _sampled(
-        graph, few_own * workers
-    )  # what is sent may hang on how many edges vertices have, and of which types
-    made = some.indptr, some.src, some.num_src
-    runs = [  # each of a block of its own: what is made of it, it remembers
-        _Run(graph, met, (depth, stay), (workers, few_own), Block(*made, values=some.values), rank)
-        for rank in range(workers)
-    ]
-    counted = [run.counted() for run in runs]
+    some = _sampled(graph, few_own * workers)  # what is sent may hang on the edges that vertices have, and their types
+
+    def run(rank: int) -> _Run:
+        """Of a block of its own: what is made of it, it remembers."""
+        own_block = Block(some.indptr, some.src, some.num_src, values=some.values)
+        return _Run(graph, met, (depth, stay), (workers, few_own), own_block, rank)
+
+    counted = [run(rank).counted() for rank in range(workers)]
     every = list(zip(*counted, strict=True))  # each exchange, of all workers
     sent = [sum(one.sent * one.row for one in each) for each in every if not each[0].summed]
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
     messages = tuple(of_all / (few_own * workers * (workers - 1)) for of_all in sent)
     cost = LayerCost(few, 0.0, row, max(0.0, whole - many) / max(1, edges))
-    return SlicedPart(depth, cost, messages, summed / max(1, some.num_edges), runs[0].by_rounds())
+    return SlicedPart(depth, cost, messages, summed / max(1, some.num_edges), run(0).by_rounds())
 
 
 def _sampled(graph: Graph, rows: int) -> Block:

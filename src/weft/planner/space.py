@@ -166,10 +166,12 @@ class Space(ABC):
         for part in layers_of(plan):
             if not self.possible(part):
                 where, kind = part.placed.key.layer + 1, part.placed.kind.name
-                if part.placed.kind.takes == {INPUT} and not self.takes_slices:
-                    return f"layer {where} can't be {kind}: the model computes with inputs outside of its first convolution"
-                return self.refused(plan) or f"layer {where} can't be {kind}: its convolution has no such split"
+                return self.refused(plan) or f"layer {where} can't be {kind}: {self.why_not(part)}"
         return None
+
+    def why_not(self, part: PlanLayer) -> str:
+        """Why the convolution can't be placed so."""
+        return "its convolution has no such split"
 
     def refused(self, plan: Plan) -> str | None:
         """Why a plan is not for this model, though it has a cost."""
@@ -395,11 +397,20 @@ class MiniBatches(Space):
 
     def possible(self, part: PlanLayer) -> bool:
         placed, by_request = part.placed, part.placed.above == REQUEST
-        if placed not in self.counted.batch.moves or (placed.kind.takes == {INPUT} and not self.takes_slices):
+        if placed not in self.counted.batch.moves or self._cuts_inputs(part):
             return False
         if self.size == 1:
             return by_request and not placed.kind.splits and placed.below != OWNER
         return self.setting.messages.get((placed.key.layer, placed.kind.name, by_request)) is not None
+
+    def why_not(self, part: PlanLayer) -> str:
+        if self._cuts_inputs(part):
+            return "the model computes with inputs outside of its first convolution"
+        return super().why_not(part)
+
+    def _cuts_inputs(self, part: PlanLayer) -> bool:
+        """Would it cut inputs to slices that the model needs whole?"""
+        return part.placed.kind.only_first and not self.takes_slices
 
     def refused(self, plan: Plan) -> str | None:
         if not plan.cache:

@@ -81,17 +81,16 @@ class Run:
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
-        self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings).to(self.dtype)
+        self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings)
         self.device = loader.device
         check_device(self.settings, self.device.type, self.world.size)
         if self.settings.model.products == "tf32":
             torch.set_float32_matmul_precision("high")
-        self.model.to(self.device)
+        trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         self.encoder = encoder_of(self.model)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
-        trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained.parameters(), self.comm)
         self._reads, self._beside = reads, [Beside(module) for module in beside]

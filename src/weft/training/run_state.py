@@ -104,7 +104,7 @@ class RunState:
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
         _check_saved(run.model)
         self._unlisted = Unlisted(run.model, learned_by(run.objective))  # such as counters of steps
-        self._left_out: list[str] = []
+        self._told_left_out = False
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
         self._best_written = True
@@ -175,8 +175,8 @@ class RunState:
 
     def _tell_left_out(self) -> None:
         """Tell, once, of what changes and is not saved."""
-        if not self._left_out and (found := self._unlisted.left_out()):
-            self._left_out = found
+        if not self._told_left_out and (found := self._unlisted.left_out()):
+            self._told_left_out = True
             self._tell(
                 Notice(
                     f"checkpoints are without {', '.join(found)}, which training changes: where a model hangs on it, a run "
