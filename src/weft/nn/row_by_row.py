@@ -24,6 +24,7 @@ from weft.nn.rows import Rows, alike, running_averages
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 
 _SOME, _PART = 12, 8  # rows on which a model is tried
+_AGAIN = 5  # times, at most, where the generators of numpy or Python ended in other states
 _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
 
@@ -64,7 +65,21 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
                 if training:  # it does not run so by itself
                     return
                 raise
+            if whole.generators != part.generators:
+                whole, part = _undisturbed(whole, tried, _SOME), _undisturbed(part, tried, _PART)
             _check(model, whole, part, tried, several, " in training" if training else "")
+
+
+def _undisturbed(trial: _Trial, tried: Callable[..., _Trial], rows: int) -> _Trial:
+    """A trial in which nobody else drew by numpy or Python: workers that are threads share their generators.
+
+    One that ends as the next one does; of a model that draws otherwise each time, the last.
+    """
+    for _ in range(_AGAIN):
+        before, trial = trial, tried(rows)
+        if trial.generators == before.generators:
+            break
+    return trial
 
 
 def _check(

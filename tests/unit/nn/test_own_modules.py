@@ -1,5 +1,6 @@
 """Models that differ from PyG's by what was done to their modules: they equal PyG on the whole graph, or are refused."""
 
+import random
 from contextlib import closing
 
 import pytest
@@ -161,6 +162,26 @@ def test_black_boxes_that_look_at_other_rows_are_refused(conv):
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(10), 0, 0)
     with pytest.raises(ModelError, match="at all rows or edges at once"):
         BlockModel(model)(x[sample.vertices.long()], sample)
+
+
+def test_draws_by_numpy_and_python_are_told_from_those_of_another_worker():
+    """Workers that are threads share these generators: what another one drew while a model was tried is not its own."""
+
+    def check(draws):
+        trials = iter(range(100))
+
+        class Drawing(Two):
+            def forward(self, x, edge_index):
+                for _ in range(draws(len(x), next(trials))):
+                    random.random()
+                return super().forward(x, edge_index)
+
+        check_rows(Drawing(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)), WIDTH, several=True)
+
+    check(lambda rows, trial: trial in (0, 5))
+    check(lambda rows, trial: 3)
+    with pytest.raises(ModelError, match="the model draws random numbers by numpy or Python"):
+        check(lambda rows, trial: rows)
 
 
 class TestRefusals:
