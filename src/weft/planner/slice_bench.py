@@ -54,13 +54,30 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
         own_block = Block(some.indptr, some.src, some.num_src, values=some.values)
         return _Run(graph, met, (depth, stay), (workers, few_own), own_block, rank)
 
-    counted = [run(rank).counted() for rank in range(workers)]
+    counted = _of_each(workers, lambda rank: run(rank).counted())
     every = list(zip(*counted, strict=True))  # each exchange, of all workers
     sent = [sum(one.sent * one.row for one in each) for each in every if not each[0].summed]
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
     messages = tuple(of_all / (few_own * workers * (workers - 1)) for of_all in sent)
     cost = LayerCost(few, 0.0, row, max(0.0, whole - many) / max(1, edges))
     return SlicedPart(depth, cost, messages, summed / max(1, some.num_edges), run(0).by_rounds())
+
+
+def _of_each(workers: int, counted: Callable[[int], list[Recorded]]) -> list[list[Recorded]]:
+    """What each worker sends. All widths get narrower with the rank: between two that send the same, everybody does."""
+    of_each = {rank: counted(rank) for rank in {0, workers - 1}}
+
+    def fill(first: int, last: int) -> None:
+        if of_each[first] == of_each[last]:
+            of_each.update(dict.fromkeys(range(first + 1, last), of_each[first]))
+        elif last - first > 1:
+            middle = (first + last) // 2
+            of_each[middle] = counted(middle)
+            fill(first, middle)
+            fill(middle, last)
+
+    fill(0, workers - 1)
+    return [of_each[rank] for rank in range(workers)]
 
 
 def _sampled(graph: Graph, rows: int) -> Block:

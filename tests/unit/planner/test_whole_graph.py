@@ -5,12 +5,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from torch_geometric.nn import GATConv, GATv2Conv, SAGEConv
 
 from weft.errors import ConfigError
 from weft.graph import Graph, communities, rmat
+from weft.nn import Met
+from weft.nn.block_model import convolution_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, tp
-from weft.planner import KINDS, Cluster, Host
+from weft.planner import KINDS, Cluster, Host, slice_bench
 from weft.planner.loads import LayerCost
 from weft.planner.slice_bench import sliced
 from weft.report import answer_as_dict
@@ -104,6 +107,28 @@ def test_rows_travel_while_others_are_summed(near, monkeypatch):
     assert sum(len(part.messages) for part in parts[tp(3)]) == 8 * sum(
         len(part.messages) for part in parts[tp(3, overlap=False)]
     )
+
+
+@pytest.mark.parametrize("conv", [SAGEConv(12, 18), GATConv(12, 9, heads=2), GATv2Conv(12, 9, heads=2)], ids=str)
+def test_few_of_many_workers_show_what_all_send(near, monkeypatch, conv):
+    """Slices get narrower with the rank, the last ones are empty: who lies between two that send the same needn't run."""
+    met, runs = Met(convolution_of(conv), 12, 18, learned=True), 0
+
+    def counting(workers, counted):
+        def noted(rank):
+            nonlocal runs
+            runs += 1
+            return counted(rank)
+
+        return looked_at(workers, noted)
+
+    looked_at = slice_bench._of_each
+    monkeypatch.setattr(slice_bench, "_of_each", counting)
+    few = sliced(near._graph, met, 1, 40, False)
+    monkeypatch.setattr(slice_bench, "_of_each", lambda workers, counted: [counted(rank) for rank in range(workers)])
+    every = sliced(near._graph, met, 1, 40, False)
+    assert (few.messages, few.edge_bytes) == (every.messages, every.edge_bytes)
+    assert runs <= 20
 
 
 def test_what_attention_keeps_an_edge_is_part_of_memory(tmp_path):
