@@ -140,6 +140,13 @@ def test_a_loader_goes_on_in_the_middle_of_an_epoch(ranks, parts):
         begun += [(batch.epoch, batch.index, run(batch).detach()) for batch in loader]
         with pytest.raises(ConfigError, match="a loader with seed = 5, here it is 6"):
             weft.Loader(graph, [4, 3], 60 // world.size, world=world, seed=6).load_state_dict(state)
+        others = {"fanouts": [4, 2], "replace": True, "sampler": "labor", "seeds": graph.seeds("train")[:-1]}
+        for name, other in others.items():
+            given = {"fanouts": [4, 3], "seed": 5, name: other}
+            loader_of_others = weft.Loader(graph, batch_size=60 // world.size, world=world, **given)
+            said = {"seeds": "examples"}.get(name, name)
+            with pytest.raises(ConfigError, match=f"a loader with {said} = .*, here it is "):
+                loader_of_others.load_state_dict(state)
         run.close()
         assert [one[:2] for one in whole] == [one[:2] for one in begun]
         assert all(torch.equal(one[2], other[2]) for one, other in zip(whole, begun, strict=True))

@@ -177,10 +177,15 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as plain data: the batches that were given out are done."""
         where = {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state}
+        drawn = {key: getattr(self.settings.sampling, key) for key in ("sampler", "replace", "weighted", "full_graph")}
+        fanouts = self.settings.sampling.fanouts
         return where | {
             "graph": self.graph.identity,
             "batch_size": self.mode.batch_size,
             "seed": self.settings.optimisation.seed,
+            "examples": self.objective.count("train"),
+            "fanouts": None if fanouts is None else [*fanouts],
+            **drawn,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -190,12 +195,15 @@ class Loader:
         here = self.state_dict()
         if lacks := sorted(here.keys() - state.keys()):
             raise ConfigError(f"this is no state of a loader, which has a {lacks[0]}: give what state_dict() gave")
-        for name in ("graph", "batch_size", "seed"):
+        for name in here:
+            if name in ("epoch", "batch", "schedule"):
+                continue
             same = self.graph.is_known_as(state[name]) if name == "graph" else state[name] == here[name]
             if not same:
+                over = " (over all workers)" if name == "batch_size" else ""
                 raise ConfigError(
-                    f"this state is of a loader with {name} = {state[name]}, here it is {here[name]} (batch_size over all "
-                    f"workers): make the loader as it was made then"
+                    f"this state is of a loader with {name} = {state[name]}, here it is {here[name]}{over}: make the loader "
+                    f"as it was made then"
                 )
         if not (isinstance(state["epoch"], int) and isinstance(state["batch"], int) and state["epoch"] >= 0):
             raise ConfigError(
