@@ -6,7 +6,8 @@ import numpy as np
 
 from weft.errors import ConfigError
 
-NEVER = 1e12  # bytes a second: of a way that no worker ever takes, such as that of a single host to others
+NEVER = 1e18  # bytes a second: of a way that no worker ever takes, such as that of a single host to others
+FASTEST = 1e15  # that a way can be
 MOST_WORKERS = 1 << 16  # of a host, and hosts: more are a slip of the pen
 
 # The kinds of work that epochs are made of besides the model's layers, and what a unit of each is.
@@ -141,12 +142,16 @@ class Cluster:
 
     def scaled_to(self, hosts: int) -> "Cluster":
         """A cluster of so many hosts: these over and over, named h1, h2, ...; a link stays between the two it was for."""
-        if hosts > 1 and any(host.bandwidth == NEVER for host in self.hosts):
-            raise ConfigError(
-                "the cluster has one host, so it is not known how fast it would reach others: write its bandwidth and the "
-                "exchange's latency into the cluster file"
-            )
         count = len(self.hosts)
+        if hosts > 1 and count == 1:
+            lacks = ["bandwidth of [[host]]"] if self.hosts[0].bandwidth == NEVER else []
+            lacks += [] if self.latency else ["latency of [exchange]"]
+            lacks += [] if self.device is None or self.device.latency else ["latency of [device]"]
+            if lacks:
+                raise ConfigError(
+                    f"the cluster has one host, so it is not known how fast it would reach others: write {', '.join(lacks)} "
+                    f"into the cluster file"
+                )
         made = tuple(replace(self.hosts[k % count], name=f"h{k + 1}") for k in range(hosts))
         new = {host.name: f"h{k + 1}" for k, host in enumerate(self.hosts[:hosts])}
         links = tuple(

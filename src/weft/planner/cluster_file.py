@@ -13,7 +13,7 @@ from pathlib import Path
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import written_beside
-from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
+from weft.planner.cluster import FASTEST, KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
@@ -230,7 +230,7 @@ class _Measure:
     most: float = math.inf
 
 
-_BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of, least=1.0)
+_BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of, least=1.0, most=FASTEST)
 _BURST = _Measure('bytes, or text such as "1MiB"', size_of, zero=True)
 _SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
 _SECONDS = _Measure("seconds, such as 0.0005", zero=True)
@@ -318,13 +318,17 @@ def _host(where: str, number: int, data: object, several: bool) -> Host:
         raise _Table(f"{where}: host {number}", data, _HOST).wrong("name", 'give a word, such as "h1"')
     table = _Table(f"{where}: host {name}", data, _HOST)
     workers = int(table.number("workers", _COUNT, 1))
+    cores = table.number("cores", _CORES, float(workers))
+    busy_cores = table.number("busy_cores", _CORES) if "busy_cores" in table.data else None
+    if busy_cores is not None and busy_cores > cores:
+        raise table.wrong("busy_cores", f"while all hosts work it can't have more than its cores, {cores:g}")
     return Host(
         name,
         bandwidth=table.number("bandwidth", _BANDWIDTH, None if several else NEVER),
         memory=table.number("memory", _SIZE),
         workers=workers,
-        cores=table.number("cores", _CORES, float(workers)),
-        busy_cores=table.number("busy_cores", _CORES) if "busy_cores" in table.data else None,
+        cores=cores,
+        busy_cores=busy_cores,
         burst=table.number("burst", _BURST, 0.0),
         speed=table.number("speed", _SPEED, 1.0),
     )

@@ -37,8 +37,13 @@ MEASURED = Cluster(
 WORK = "\n".join(f"{kind} = 0.5" for kind in KINDS)
 
 
+FAST = Host("h1", 1e12, 1e10, 2), Host("h2", 1e12, 1e10, 2)
+
+
 @pytest.mark.parametrize(
-    "cluster", [MEASURED, Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER)], ids=["several hosts", "one worker"]
+    "cluster",
+    [MEASURED, Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER), Cluster(FAST, 1e-5, 1e-6, 1e12)],
+    ids=["several hosts", "one worker", "terabytes a second"],
 )
 def test_what_is_written_is_read_back(tmp_path, cluster):
     write_cluster(tmp_path / "c.toml", cluster)
@@ -133,6 +138,12 @@ WRONG = {
     of_b(
         "memory", "cores = 0\nmemory"
     ): "c.toml: host b: cores = 0 is not possible; it must be above 0: give a number of processors, such as 2 or 0.5",
+    of_b(
+        "memory", "busy_cores = 2\nmemory"
+    ): "c.toml: host b: busy_cores = 2 is not possible; while all hosts work it can't have more than its cores, 1",
+    of_b(
+        '"1gbit"', "1e16"
+    ): f"c.toml: host b: bandwidth = 1e+16 is not possible; it must be at most 1e+15: {BANDWIDTH}",
     of_b('"b"', '"a"'): "c.toml: 2 hosts are called 'a'; give each a name of its own",
     of_b('"b"', "3"): 'c.toml: host 2: name = 3 is not possible; give a word, such as "h1"',
     of_b("latency = 0.001", ""): "c.toml: exchange: latency is missing; give seconds, such as 0.0005",
@@ -194,6 +205,10 @@ def test_more_hosts_and_fewer():
     assert alone.scaled_to(1) == alone
     with pytest.raises(ConfigError, match="the cluster has one host, so it is not known how fast"):
         alone.scaled_to(2)
+    linked = Cluster((Host("h1", 1e9, 1e10),), 0.0, 0.0, NEVER)
+    with pytest.raises(ConfigError, match=r"would reach others: write latency of \[exchange\] into the cluster file"):
+        linked.scaled_to(2)
+    assert replace(linked, latency=1e-4).scaled_to(2).hosts[1] == Host("h2", 1e9, 1e10)
 
 
 def test_faster_links():
