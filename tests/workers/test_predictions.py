@@ -115,6 +115,18 @@ def test_so_they_are_where_shares_are_uneven(ranks, tmp_path):
     assert all(figures == told[0] for figures in told[1:])
 
 
+def test_so_they_are_where_rows_go_past_layers(ranks, tmp_path):
+    """A residual's rows go to where the rows are that they are added to, and their gradients back."""
+    asked = [
+        {"layers": ["push", "pull", "local"]},
+        {"layers": ["pull", "local", "local"]},
+        {"layers": ["push", "push", "push"]},
+        {"layers": ["cover", "cover", "local"], "seeds": "home", "slack": 100.0},
+    ]
+    told = run(ranks, tmp_path, asked, ["deepgcn"], of_batches(100.0) | {"fanouts": (4, 3, 2), "layers": 3})
+    assert compared(told[0]) == len(asked)
+
+
 def test_so_they_are_over_relations(ranks, tmp_path):
     chosen = [PLANS[at] for at in (0, 2, 3, 5, 7, 9, 12)]
     told = run(ranks, tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)

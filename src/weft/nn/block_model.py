@@ -1,6 +1,7 @@
 """Running an unchanged PyG model on a batch's blocks."""
 
 import inspect
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from weft.meter import Meter
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import edge_arguments, walk
+from weft.nn.depths import Joined, edge_arguments, walk
 from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -131,6 +132,7 @@ class Met(NamedTuple):
     wide: int
     out: int
     learned: bool = True  # do gradients go on from it?
+    joined: Sequence[Joined] = ()  # rows from before it that are joined with those behind it
 
 
 def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:

@@ -28,7 +28,7 @@ def crossing_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
 def row_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
     """The same where ids are known: routes that stay, on the full graph."""
     costs: list[tuple[float, float]] = []
-    for depth, (convolution, wide, out, _) in enumerate(layers):
+    for depth, (convolution, wide, out, *_) in enumerate(layers):
         pull, push = convolution.costs(wide, out, 2 * wide if depth else wide)
         costs.append((pull if depth else wide, push))
     return costs
@@ -62,7 +62,7 @@ class Needs:
 
 def kept_of_edges(layers: Sequence[Met], number: int) -> list[int]:
     """Bytes that each layer keeps an edge for its gradient, where rows are whole: attention's."""
-    return [number * _OF_EDGE * convolution.sliced(wide, out).heads for convolution, wide, out, _ in layers]
+    return [number * _OF_EDGE * convolution.sliced(wide, out).heads for convolution, wide, out, *_ in layers]
 
 
 def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int) -> Needs:
@@ -71,7 +71,7 @@ def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int)
     own = max(end - first for first, end in pairwise(bounds))
     lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
     rows, kept, widest, heads = layers[0].wide, 0, 0, 0
-    for convolution, wide, out, _ in layers:
+    for convolution, wide, out, *_ in layers:
         held = convolution.sliced(wide, out)
         merged, times, of_edge = held.columns, held.slices, held.heads
         width = -(-merged // workers)

@@ -49,22 +49,43 @@ def takes_slices(model: nn.Module, width: int) -> bool:
     return True
 
 
-class FirstRows(NamedTuple):
-    """What the first convolution takes in training."""
+class Joined(NamedTuple):
+    """Rows from before a layer that a model joins with those behind it, such as a residual's."""
 
-    as_they_are: bool  # the inputs, and nothing that is made of them
+    wide: int
+    learned: bool  # do gradients go back to them?
+
+
+class Passage(NamedTuple):
+    """How rows go through a model in training."""
+
+    as_they_are: bool  # does the first convolution take the inputs, and nothing that is made of them?
     learned: bool  # do gradients go on from it?
+    joined: dict[int, list[Joined]]  # by layer, 0 nearest the inputs
 
 
-def first_rows(model: nn.Module, width: int) -> FirstRows:
-    """What the first convolution takes: the inputs, if that can't be found out."""
+def passage(model: nn.Module, width: int) -> Passage:
+    """How rows go through a model: the inputs into its convolutions one by one, if that can't be found out."""
     seen: list[tuple[bool, bool]] = []
+    joined: dict[int, list[Joined]] = {}
+
+    def deeper(x: Tensor, depth: int, to: int) -> Tensor:
+        for layer in range(depth, to):
+            joined.setdefault(layer, []).append(Joined(x[:1].numel(), x.requires_grad))
+        return x
+
     with suppress(ModelError):  # which a run tells
-        _on_two_rows(model, width, lambda x, inputs: seen.append((x.is_set_to(inputs), x.requires_grad)))
-    return FirstRows(all(same for same, _ in seen), any(learned for _, learned in seen))
+        _on_two_rows(model, width, lambda x, inputs: seen.append((x.is_set_to(inputs), x.requires_grad)), deeper=deeper)
+    return Passage(all(same for same, _ in seen), any(learned for _, learned in seen), joined)
 
 
-def _on_two_rows(model: nn.Module, width: int, first: Callable[[Tensor, Tensor], object], sliced: bool = False) -> None:
+def _on_two_rows(
+    model: nn.Module,
+    width: int,
+    first: Callable[[Tensor, Tensor], object],
+    sliced: bool = False,
+    deeper: Callable[[Tensor, int, int], Tensor] | None = None,
+) -> None:
     """A forward as in training, of as many rows as norms need; `first` is told what convolutions get of which inputs."""
     made: list[Tensor] = []
 
@@ -76,10 +97,10 @@ def _on_two_rows(model: nn.Module, width: int, first: Callable[[Tensor, Tensor],
         if not depth:
             first(x, made[0])
         with in_mode(conv, False):  # of one row
-            return x.new_zeros(len(x), output_width(conv, x, given))
+            return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
 
     with torch.random.fork_rng(devices=[]), state_kept(model):
-        answered(model, width, inputs, passed, [2] * DEEPEST, training=True, sliced=sliced, gradients=True)
+        answered(model, width, inputs, passed, [2] * DEEPEST, True, deeper, sliced, gradients=True)
 
 
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.

@@ -1,12 +1,9 @@
-"""What a model's layers cost on this machine's processor, and what crosses in them, found by running them.
+"""What a model's layers cost on this machine's processor, found by running them.
 
 Each convolution is timed, forward and backward, on random rows. A layer's time is linear in its rows, destinations and
 edges, so a few runs tell it: with few rows, with many sources, with many destinations, and with edges besides; edges that
 are pushed, or computed by column, by runs of their own. The model as a whole then tells what it does between its
 convolutions. Workers divide these runs among themselves.
-
-What crosses is told by a run on a few rows, on a comm that writes down what it is asked to send, and on a layer that is made
-up: one worker's, of which another has a part. Rows and partial rows come from the other one, none go there.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
@@ -14,14 +11,12 @@ piece is a share of one with as many; what does not depend on rows is the proces
 """
 
 import copy
-import inspect
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
-from itertools import pairwise, product
+from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
 from typing import TypeVar
 
@@ -32,27 +27,24 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, Route, gather_rows
+from weft.exchange import Communicator, Recorder, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolution_of, convolve, merged
-from weft.placements import (
-    INPUT,
-    ColumnEdges,
-    ColumnLayer,
-    ColumnSpan,
-    Edges,
-    EdgesById,
-    Layer,
-    OthersEdges,
-    Placement,
-    Program,
-    SplitLayer,
-    WholeLayer,
-)
+from weft.nn import BlackBox, BlockModel, Met, convolution_of, merged
+from weft.placements import ColumnSpan, Layer, Program, WholeLayer
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
-from weft.planner.loads import LayerCost, LayerMessages, Message, ModelCost
-from weft.sampling import Block
+from weft.planner.loads import LayerCost, ModelCost
+from weft.planner.made_up import (
+    column_layer,
+    dtype_of,
+    go_back,
+    random_block,
+    run_forward,
+    run_layer,
+    some_vertices,
+    split_layer,
+    whole_layer,
+)
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -64,8 +56,6 @@ _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while mem
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
-# Rows of each kind in a layer that is made up: any sum of them tells which they were.
-_PULLED, _OWN, _PAIRS, _DESTINATIONS, _HERE = 1, 16, 256, 20, 300
 
 
 def model_cost(
@@ -151,7 +141,7 @@ class _Bench:
         fixed = self._time(self._rows(FEW, FEW))
         by_source = self._time(self._rows(self._sources, FEW))
         by_both = self._time(self._rows(self._sources, self._destinations))
-        layer, x = self._there(_whole_layer(self._sources, self._destinations, self._edges))
+        layer, x = self._there(whole_layer(self._sources, self._destinations, self._edges))
         whole = self._timed(layer, x)
         source = max(0.0, by_source - fixed) / (self._sources - FEW)
         edge = max(0.0, whole - by_both) / max(1, self._edges - self._least * self._destinations)
@@ -172,7 +162,7 @@ class _Bench:
             here = random_block(self._held, self._destinations, self._edges - self._away)
             there = random_block(self._held, max(1, self._pairs), self._away)
             at = torch.arange(self._pairs) % self._destinations
-            layer = _split_layer(here, there, at, self._comm, others)
+            layer = split_layer(here, there, at, self._comm, others)
             took = self._try(layer, self._x)
             figures.append(max(0.0, took - by_both) / self._edges)
             ran = (layer, took) if took else ran
@@ -188,13 +178,13 @@ class _Bench:
         here = random_block(rows, destinations, edges)
         there = random_block(rows, destinations * (size - 1), edges * (size - 1))
         at = torch.arange(destinations).repeat(size - 1)
-        layer = _column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
+        layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
         whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
         return max(0.0, whole - self._time(self._rows(FEW, FEW))) / (edges * size)
 
     def _rows(self, sources: int, destinations: int) -> WholeLayer:
         """A layer of so many rows, and of no more edges than it can't do without."""
-        return _whole_layer(sources, destinations, self._least * destinations)
+        return whole_layer(sources, destinations, self._least * destinations)
 
     def _try(self, layer: Layer, x: Tensor) -> float:
         try:
@@ -240,8 +230,8 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
     From the graph's features on, which a model may map before its first convolution.
     """
     rows = [max(rows[at:]) for at in range(len(rows))]
-    vertices = [_vertices(graph, count) for count in rows]
-    layers: list[Layer] = [_whole_layer(sources, out, out * least) for sources, out in pairwise(rows)]
+    vertices = [some_vertices(graph, count) for count in rows]
+    layers: list[Layer] = [whole_layer(sources, out, out * least) for sources, out in pairwise(rows)]
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
     x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
@@ -253,179 +243,6 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
         optimizer.step()
 
     return timed(step, device)
-
-
-def messages_of_layers(
-    graph: Graph,
-    layers: Sequence[Met],
-    placements: Sequence[Placement],
-    workers: int,
-    comm: Communicator | None = None,
-) -> LayerMessages:
-    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
-
-    With a communicator all its workers find some of them, and tell each other.
-    """
-    rank, size = (comm.rank, comm.size) if comm else (0, 1)
-    wanted = [
-        (depth, kind, by_request)
-        for depth, kind, by_request in product(range(len(layers)), placements, (True, False))
-        if not depth or kind.takes != {INPUT}
-    ]
-    mine = [
-        messages_of(graph, layers[depth], depth, kind, by_request, workers)
-        for depth, kind, by_request in wanted[rank::size]
-    ]
-    told = json.dumps([None if some is None else [asdict(one) for one in some] for some in mine])
-    found: LayerMessages = {}
-    for worker, said in enumerate(comm.told(told) if comm else [told]):
-        for (depth, kind, by_request), some in zip(wanted[worker::size], json.loads(said), strict=True):
-            found[depth, kind.name, by_request] = None if some is None else [Message(**one) for one in some]
-    return found
-
-
-def messages_of(
-    graph: Graph, layer: Met, depth: int, placed: Placement, by_request: bool, workers: int
-) -> list[Message] | None:
-    """The exchanges of a layer, forward and backward; None where the convolution can't be placed so.
-
-    `by_request`: its destinations' rows are where they were asked for, not at their owners. `workers`: how many share the
-    columns of a layer by column. How many rows go or come tells of which kinds they are.
-    """
-    columns, comm = ColumnSpan(0, workers, layer.wide), Recorder()
-    made = _made_up_layer(placed, comm, columns, depth == 0, by_request)
-    wide = layer.wide if made.whole_rows else columns.width
-    bits = {"pulled": _PULLED, "own": _OWN, "pairs": _PAIRS} if made.whole_rows else {"columns": -1}
-    x = torch.randn(_HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(layer.learned)
-    try:
-        run_layer(graph, layer.convolution, made, x, depth)
-    except ModelError:
-        return None
-    found = []
-    for one in comm.exchanges:
-        rows, back = max((one.came, False), (one.sent, True))
-        of_kinds = {kind: one.row for kind, bit in bits.items() if rows & bit}
-        found.append(Message({"all": one.row}) if one.summed else Message(of_kinds, back))
-    return found
-
-
-def _made_up_layer(
-    placement: Placement, comm: Communicator, columns: ColumnSpan, first: bool, by_request: bool
-) -> Layer:
-    """A layer as a placement builds it.
-
-    `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
-    requested, not at their owners?
-    """
-    if placement.only_first:
-        loops = torch.arange(_DESTINATIONS)
-        block, none = _one_each(_HERE), torch.empty(0, dtype=torch.int64)
-        at = loops.repeat(columns.size - 1)
-        return _column_layer(block, _no_edges(_HERE), (loops, none), at, columns, comm)
-    pulls = placement.pulls and not first
-    total = _HERE + int(pulls) * _PULLED
-    pull_route = _coming(_HERE, total, _PULLED) if pulls else None
-    if not placement.splits:
-        own = _own(_HERE, _DESTINATIONS, _OWN) if by_request and pulls else None
-        return WholeLayer(_one_each(total), torch.arange(total), pull_route, own, comm)
-    at = torch.arange(_PAIRS) % _DESTINATIONS
-    return _split_layer(_one_each(total), _no_edges(_HERE), at, comm, _OWN if by_request else None, pull_route)
-
-
-def _split_layer(
-    here: Block, there: Block, at: Tensor, comm: Communicator, others: int | None = None, pulls: Route | None = None
-) -> SplitLayer:
-    """A layer with edges of the other worker's; its partial rows come for the destinations `at`.
-
-    `others`: how many destinations' own rows come from there; None: rows are with their owners.
-    """
-    destinations, rows, ids = here.num_dst, torch.arange(here.num_src), torch.arange(there.num_dst)
-    mine, own = Edges(here), None
-    if others is not None:
-        mine = EdgesById(here, src_ids=rows, dst_ids=rows[:destinations])
-        own = _own(there.num_src, destinations, others)
-    theirs = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
-    degrees, home = torch.ones(destinations, dtype=torch.int64), _home(destinations, len(ids), at)
-    return SplitLayer(mine, theirs, degrees, rows, home, pulls, own, comm)
-
-
-def _column_layer(
-    here: Block, there: Block, own_at: tuple[Tensor, Tensor], at: Tensor, columns: ColumnSpan, comm: Communicator
-) -> ColumnLayer:
-    """A layer of slices, with all edges of the other worker's; `own_at`: where the rows of both one's destinations are."""
-    ids = torch.arange(here.num_src)
-
-    def edges(block: Block, own_at: Tensor) -> ColumnEdges:
-        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
-
-    home = _home(len(own_at[0]), len(own_at[1]), at)
-    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), home, columns, comm)
-
-
-def _home(destinations: int, partial: int, at: Tensor) -> Route:
-    """The way of partial rows home."""
-    return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
-
-
-def _own(here: int, destinations: int, others: int) -> Route:
-    """The way of the destinations' own rows, of which the first ones come from the other worker."""
-    come, stay = torch.arange(others), torch.arange(others, destinations)
-    return Route(here, destinations, come[:0], [0, 0], [0, others], come, stay, stay)
-
-
-def _coming(here: int, total: int, rows: int) -> Route:
-    return Route(here, total, torch.empty(0, dtype=torch.int64), [0, 0], [0, rows], None, None)
-
-
-def _one_each(sources: int) -> Block:
-    """Destinations with an edge each, from themselves."""
-    return Block(torch.arange(_DESTINATIONS + 1), torch.arange(_DESTINATIONS).int(), sources)
-
-
-def _no_edges(sources: int) -> Block:
-    """No destinations."""
-    return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
-
-
-def run_layer(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
-    """A convolution forward and backward on some layer and rows."""
-    go_back(run_forward(graph, convolution, layer, x, depth))
-
-
-def go_back(out: Tensor) -> None:
-    """Backward from what came of a convolution."""
-    if out.requires_grad:
-        out.backward(torch.ones_like(out))
-
-
-def run_forward(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> Tensor:
-    """What comes of a convolution on some layer and rows."""
-    conv = convolution.conv
-    held = [_vertices(graph, len(x))] * (depth + 1) + [_vertices(graph, layer.num_dst)]
-    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
-    run = Pass([len(ids) for ids in held], held, (), program.descend)
-    return convolve(conv, x, depth, program, run, _edge_types(conv, layer), convolution)
-
-
-def _vertices(graph: Graph, count: int) -> Tensor:
-    """So many of the graph's vertices, each once or more."""
-    return torch.arange(count) % graph.num_vertices
-
-
-def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
-    """What a convolution that asks for edge types is given: those that are known, or edges of all its relations in turn."""
-    relations = getattr(conv, "num_relations", None)
-    if relations is None or "edge_type" not in inspect.signature(type(conv).forward).parameters:
-        return {}
-    for block in (edges.block for edges in layer.parts):
-        if not block.values.get("edge_type", block.indptr[:1]).any():
-            block.values["edge_type"] = torch.arange(block.num_edges) % relations
-    return {"edge_type": Handle.of("edge_type")}
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """The type of a module's numbers."""
-    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def pace(device: torch.device = _CPU) -> float:
@@ -446,18 +263,6 @@ def _piece(device: torch.device) -> Callable[[], object]:
 def _pieces(device: torch.device) -> int:
     """How many are timed at once."""
     return 1 if device.type == "cpu" else 4 * _MORE
-
-
-def _whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
-    return WholeLayer(random_block(sources, destinations, edges))
-
-
-def random_block(sources: int, destinations: int, edges: int) -> Block:
-    """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
-    indptr = torch.linspace(0, edges, destinations + 1).long()
-    values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
-    same = torch.Generator().manual_seed(0)  # on all workers
-    return Block(indptr, torch.randint(sources, (edges,), generator=same, dtype=torch.int32), sources, values=values)
 
 
 def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:

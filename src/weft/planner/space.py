@@ -20,7 +20,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
-from weft.nn import Decoupled, FirstRows, convolutions, crossing_costs, first_rows, takes_slices, takes_types
+from weft.nn import Decoupled, Passage, convolutions, crossing_costs, passage, takes_slices, takes_types
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
@@ -30,7 +30,8 @@ from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
 from weft.planner.earlier import Earlier
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
-from weft.planner.model_cost import copied, messages_of_layers, model_cost
+from weft.planner.messages import messages_of_layers
+from weft.planner.model_cost import copied, model_cost
 from weft.planner.price import Price, Priced, Prices
 from weft.planner.task import Choices, Options, Sampling, Task, Workers
 from weft.sampling import DeviceLists, NeighborSampler
@@ -64,7 +65,7 @@ class Space(ABC):
     usual: ClassVar[Choices]  # what is searched where the task leaves it open
     smaller: ClassVar[str]  # what needs less memory, in words
     seeds: ClassVar[Mapping[str, frozenset[Held]]]  # how the rows of seeds may be held, by where these are
-    first: FirstRows  # of the model,
+    passage: Passage  # of the model,
     takes_slices: bool  # whose inputs may be slices of columns, if so
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
@@ -93,9 +94,10 @@ class Space(ABC):
         """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
         model = copied(model)
         model = model.model if isinstance(model, Decoupled) else model
+        self.passage, self.takes_slices = passage(model, self.columns), takes_slices(model, self.columns)
         first, *rest = convolutions(model, self.columns)
-        self.first, self.takes_slices = first_rows(model, self.columns), takes_slices(model, self.columns)
-        self.convolutions = [first._replace(learned=self.first.learned), *rest]
+        all_of_them = enumerate([first._replace(learned=self.passage.learned), *rest])
+        self.convolutions = [met._replace(joined=self.passage.joined.get(depth, ())) for depth, met in all_of_them]
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""

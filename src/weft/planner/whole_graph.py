@@ -64,7 +64,7 @@ class WholeGraph(Space):
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {("all", way): count_graph(graph, self.workers, costs, of) for way, of in epochs.items()}
-        stay = self.first.as_they_are
+        stay = self.passage.as_they_are
         keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
         super().learn(model)

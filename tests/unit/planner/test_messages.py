@@ -7,7 +7,7 @@ from weft.graph import communities
 from weft.nn import convolutions
 from weft.placements import all_placements
 from weft.planner.loads import Message
-from weft.planner.model_cost import messages_of_layers
+from weft.planner.messages import messages_of_layers
 
 WIDTH, WORKERS = 12, 3
 
