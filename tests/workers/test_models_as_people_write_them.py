@@ -79,6 +79,8 @@ def losses(world, folder, make, epochs=2, plan=None, seeds=36, **options):
     """The mean loss of each epoch."""
     if "full_graph" not in options:
         options = {"fanouts": (3, 2), "batch_size": seeds // world.size} | options
+    if isinstance(plan, str):
+        options, plan = (options | {"plan": plan} if world.size > 1 else options), None
     told = Settings.of(seed=5, dtype="float64", threads=1, epochs=epochs, **options)
     with seeded(3):
         model = make().double()
@@ -461,6 +463,48 @@ def test_calls_that_a_model_counts_in_any_mode_are_those_of_the_run(ranks, graph
     weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
     assert model.calls == 0
     agree(ranks, graphs, CountsAllCalls, plan=Plan(("cover", "cover"), seeds="home"))
+
+
+class CountsInABuffer(Two):
+    """Steps that are counted beside the model's parameters, and on itself."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.step = 0
+        self.register_buffer("steps", torch.zeros(()))
+
+    def between(self, x):
+        if self.training:
+            self.step += 1
+            self.steps += 1
+        return (x * (1 + 0.1 * self.steps + 0.03 * self.step)).tanh()
+
+
+@pytest.mark.parametrize("seeds", [6, 18])
+def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds):
+    """Of models that migrate some have none in a small batch, and some workers see no model with any."""
+    agree(ranks, graphs, CountsInABuffer, epochs=3, seeds=seeds, plan="migrate")
+
+
+class LearnsWhatIsMissing(Two):
+    """A learned row for vertices that lack theirs: no such row is in some batches."""
+
+    def __init__(self, out, above):
+        super().__init__(lambda wide, _: SAGEConv(wide, out) if wide == WIDTH else GCNConv(out, CLASSES))
+        self.instead, self.above = nn.Parameter(torch.full((WIDTH,), 0.3)), above
+
+    def forward(self, x, edge_index):
+        missing = x[:, 0] > self.above
+        if missing.any():
+            x = x.clone()
+            x[missing] = self.instead
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("plan", ["snp", "split"])
+@pytest.mark.parametrize("out", [3, 8], ids=["mapped before they travel", "after"])
+def test_rows_that_are_learned_on_some_workers_alone(ranks, graphs, plan, out):
+    agree(ranks, graphs, lambda: LearnsWhatIsMissing(out, 2.5), seeds=12, plan=plan)
 
 
 class TimesANumber(Two):

@@ -15,7 +15,7 @@ from weft.meter import Meter
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import Joined, edge_arguments, walk
+from weft.nn.depths import Joined, Passage, edge_arguments, passage, walk
 from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -38,6 +38,7 @@ class BlockModel:
                     f"{name}: cached=True keeps one batch's graph for all others; build {conv} with cached=False"
                 )
         self._convolutions = {conv: convolution_of(conv) for conv in convs.values()}
+        self._passage: tuple[list[bool], Passage] | None = None  # with the parameters that were learned then
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:
         """The model's rows for the seeds; `key`: the parts of the batch's key, from which dropout is drawn."""
@@ -47,10 +48,13 @@ class BlockModel:
         layers, graph = program.layers, program.graph
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
         run.sliced = not layers[0].whole_rows
+        several = program.comm.size > 1 and not run.sliced and torch.is_grad_enabled()
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
                 raise ModelError(_depth_message(depth + 1, len(layers), "or more"))
+            if not depth and several:
+                rows = self._learned_alike(rows)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
@@ -58,6 +62,21 @@ class BlockModel:
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
         return out
+
+    def _learned_alike(self, rows: Tensor) -> Tensor:
+        """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
+        learned = [parameter.requires_grad for parameter in self.model.parameters()]
+        if self._passage is None or self._passage[0] != learned:
+            self._passage = learned, passage(self.model, self._width)
+        known = self._passage[1]
+        if rows.requires_grad == known.learned or not known.known:
+            return rows
+        if rows.requires_grad:
+            raise ModelError(
+                f"{self.kind} computes with parameters before its first convolution for some rows alone, so that workers "
+                f"without such rows would not send the same: let it do so for all, as in x = torch.where(mask, learned, x)"
+            )
+        return rows.detach().requires_grad_()
 
     @property
     def depth(self) -> int:

@@ -12,10 +12,12 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
+from weft.keys import generator
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
+_DRAWN = 64  # random rows that a model is tried on
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
@@ -43,7 +45,7 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
 def takes_slices(model: nn.Module, width: int) -> bool:
     """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
     try:
-        _on_two_rows(model, width, lambda x, inputs: None, sliced=True)
+        _on_few_rows(model, width, lambda x, inputs: None, sliced=True)
     except ModelError as error:  # other reasons are a run's to tell
         return not isinstance(error, SlicesError)
     return True
@@ -62,12 +64,19 @@ class Passage(NamedTuple):
     as_they_are: bool  # does the first convolution take the inputs, and nothing that is made of them?
     learned: bool  # do gradients go on from it?
     joined: dict[int, list[Joined]]  # by layer, 0 nearest the inputs
+    known: bool  # or could it not be found out?
 
 
-def passage(model: nn.Module, width: int) -> Passage:
-    """How rows go through a model: the inputs into its convolutions one by one, if that can't be found out."""
+def passage(model: nn.Module, width: int | None) -> Passage:
+    """How rows go through a model: the inputs into its convolutions one by one, if that can't be found out.
+
+    It may ask whether there are rows of some kind, so it is tried on rows of zeros and on random ones.
+    """
     seen: list[tuple[bool, bool]] = []
     joined: dict[int, list[Joined]] = {}
+
+    def first(x: Tensor, inputs: Tensor) -> None:
+        seen.append((x.is_set_to(inputs), x.requires_grad))
 
     def deeper(x: Tensor, depth: int, to: int) -> Tensor:
         for layer in range(depth, to):
@@ -75,22 +84,30 @@ def passage(model: nn.Module, width: int) -> Passage:
         return x
 
     with suppress(ModelError):  # which a run tells
-        _on_two_rows(model, width, lambda x, inputs: seen.append((x.is_set_to(inputs), x.requires_grad)), deeper=deeper)
-    return Passage(all(same for same, _ in seen), any(learned for _, learned in seen), joined)
+        _on_few_rows(model, width, first, deeper=deeper)
+    with suppress(ModelError):
+        _on_few_rows(model, width, first, drawn=True)
+    return Passage(all(same for same, _ in seen), any(learned for _, learned in seen), joined, bool(seen))
 
 
-def _on_two_rows(
+def _on_few_rows(
     model: nn.Module,
-    width: int,
+    width: int | None,
     first: Callable[[Tensor, Tensor], object],
     sliced: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
+    drawn: bool = False,
 ) -> None:
-    """A forward as in training, of as many rows as norms need; `first` is told what convolutions get of which inputs."""
+    """A forward as in training, of as many rows as norms need, or of more that are `drawn`.
+
+    `first` is told what convolutions get of which inputs.
+    """
     made: list[Tensor] = []
+    count = _DRAWN if drawn else 2
 
     def inputs(like: Tensor, width: int) -> Tensor:
-        made.append(_zeros(2, like, width))
+        rows = _zeros(count, like, width)
+        made.append(rows + torch.from_numpy(generator(0).normal(0, 4, rows.shape)).to(rows) if drawn else rows)
         return made[0]
 
     def passed(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
@@ -100,7 +117,7 @@ def _on_two_rows(
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
 
     with torch.random.fork_rng(devices=[]), state_kept(model):
-        answered(model, width, inputs, passed, [2] * DEEPEST, True, deeper, sliced, gradients=True)
+        answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, gradients=True)
 
 
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.

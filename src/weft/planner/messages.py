@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import Met
 from weft.placements import INPUT, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
-from weft.planner.made_up import HERE, OWN, PAIRS, PULLED, dtype_of, go_back, made_up_layer, run_layer
+from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, dtype_of, go_back, made_up_layer, run_layer
 
 
 def messages_of_layers(

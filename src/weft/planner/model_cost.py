@@ -11,6 +11,7 @@ piece is a share of one with as many; what does not depend on rows is the proces
 """
 
 import copy
+import inspect
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -27,24 +28,26 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, gather_rows
+from weft.exchange import Communicator, Recorder, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Met, convolution_of, merged
-from weft.placements import ColumnSpan, Layer, Program, WholeLayer
+from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolution_of, convolve, merged
+from weft.placements import (
+    ColumnEdges,
+    ColumnLayer,
+    ColumnSpan,
+    Edges,
+    EdgesById,
+    Layer,
+    OthersEdges,
+    Placement,
+    Program,
+    SplitLayer,
+    WholeLayer,
+)
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost, ModelCost
-from weft.planner.made_up import (
-    column_layer,
-    dtype_of,
-    go_back,
-    random_block,
-    run_forward,
-    run_layer,
-    some_vertices,
-    split_layer,
-    whole_layer,
-)
+from weft.sampling import Block
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -56,6 +59,8 @@ _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while mem
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
+# Rows of each kind in a layer that is made up: any sum of them tells which they were.
+PULLED, OWN, PAIRS, _DESTINATIONS, HERE = 1, 16, 256, 20, 300
 
 
 def model_cost(
@@ -243,6 +248,138 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
         optimizer.step()
 
     return timed(step, device)
+
+
+def whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
+    """A worker's alone."""
+    return WholeLayer(random_block(sources, destinations, edges))
+
+
+def random_block(sources: int, destinations: int, edges: int) -> Block:
+    """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
+    indptr = torch.linspace(0, edges, destinations + 1).long()
+    values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
+    same = torch.Generator().manual_seed(0)  # on all workers
+    return Block(indptr, torch.randint(sources, (edges,), generator=same, dtype=torch.int32), sources, values=values)
+
+
+def made_up_layer(
+    placement: Placement, comm: Communicator, columns: ColumnSpan, first: bool, by_request: bool
+) -> Layer:
+    """A layer as a placement builds it.
+
+    `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
+    requested, not at their owners?
+    """
+    if placement.only_first:
+        loops = torch.arange(_DESTINATIONS)
+        block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
+        at = loops.repeat(columns.size - 1)
+        return column_layer(block, _no_edges(HERE), (loops, none), at, columns, comm)
+    pulls = placement.pulls and not first
+    total = HERE + int(pulls) * PULLED
+    pull_route = _coming(HERE, total, PULLED) if pulls else None
+    if not placement.splits:
+        own = _own(HERE, _DESTINATIONS, OWN) if by_request and pulls else None
+        return WholeLayer(_one_each(total), torch.arange(total), pull_route, own, comm)
+    at = torch.arange(PAIRS) % _DESTINATIONS
+    return split_layer(_one_each(total), _no_edges(HERE), at, comm, OWN if by_request else None, pull_route)
+
+
+def split_layer(
+    here: Block, there: Block, at: Tensor, comm: Communicator, others: int | None = None, pulls: Route | None = None
+) -> SplitLayer:
+    """A layer with edges of the other worker's; its partial rows come for the destinations `at`.
+
+    `others`: how many destinations' own rows come from there; None: rows are with their owners.
+    """
+    destinations, rows, ids = here.num_dst, torch.arange(here.num_src), torch.arange(there.num_dst)
+    mine, own = Edges(here), None
+    if others is not None:
+        mine = EdgesById(here, src_ids=rows, dst_ids=rows[:destinations])
+        own = _own(there.num_src, destinations, others)
+    theirs = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
+    degrees, home = torch.ones(destinations, dtype=torch.int64), _home(destinations, len(ids), at)
+    return SplitLayer(mine, theirs, degrees, rows, home, pulls, own, comm)
+
+
+def column_layer(
+    here: Block, there: Block, own_at: tuple[Tensor, Tensor], at: Tensor, columns: ColumnSpan, comm: Communicator
+) -> ColumnLayer:
+    """A layer of slices, with all edges of the other worker's; `own_at`: where the rows of both one's destinations are."""
+    ids = torch.arange(here.num_src)
+
+    def edges(block: Block, own_at: Tensor) -> ColumnEdges:
+        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
+
+    home = _home(len(own_at[0]), len(own_at[1]), at)
+    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), home, columns, comm)
+
+
+def _home(destinations: int, partial: int, at: Tensor) -> Route:
+    """The way of partial rows home."""
+    return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
+
+
+def _own(here: int, destinations: int, others: int) -> Route:
+    """The way of the destinations' own rows, of which the first ones come from the other worker."""
+    come, stay = torch.arange(others), torch.arange(others, destinations)
+    return Route(here, destinations, come[:0], [0, 0], [0, others], come, stay, stay)
+
+
+def _coming(here: int, total: int, rows: int) -> Route:
+    return Route(here, total, torch.empty(0, dtype=torch.int64), [0, 0], [0, rows], None, None)
+
+
+def _one_each(sources: int) -> Block:
+    """Destinations with an edge each, from themselves."""
+    return Block(torch.arange(_DESTINATIONS + 1), torch.arange(_DESTINATIONS).int(), sources)
+
+
+def _no_edges(sources: int) -> Block:
+    """No destinations."""
+    return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
+
+
+def run_layer(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
+    """A convolution forward and backward on some layer and rows."""
+    go_back(run_forward(graph, convolution, layer, x, depth))
+
+
+def go_back(out: Tensor) -> None:
+    """Backward from what came of a convolution."""
+    if out.requires_grad:
+        out.backward(torch.ones_like(out))
+
+
+def run_forward(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> Tensor:
+    """What comes of a convolution on some layer and rows."""
+    conv = convolution.conv
+    held = [some_vertices(graph, len(x))] * (depth + 1) + [some_vertices(graph, layer.num_dst)]
+    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
+    run = Pass([len(ids) for ids in held], held, (), program.descend)
+    return convolve(conv, x, depth, program, run, _edge_types(conv, layer), convolution)
+
+
+def some_vertices(graph: Graph, count: int) -> Tensor:
+    """So many of the graph's vertices, each once or more."""
+    return torch.arange(count) % graph.num_vertices
+
+
+def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
+    """What a convolution that asks for edge types is given: those that are known, or edges of all its relations in turn."""
+    relations = getattr(conv, "num_relations", None)
+    if relations is None or "edge_type" not in inspect.signature(type(conv).forward).parameters:
+        return {}
+    for block in (edges.block for edges in layer.parts):
+        if not block.values.get("edge_type", block.indptr[:1]).any():
+            block.values["edge_type"] = torch.arange(block.num_edges) % relations
+    return {"edge_type": Handle.of("edge_type")}
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The type of a module's numbers."""
+    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def pace(device: torch.device = _CPU) -> float:

@@ -16,8 +16,7 @@ from weft.graph import Graph
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
-from weft.planner.made_up import dtype_of, random_block, run_layer
-from weft.planner.model_cost import FEW, MOST, timed
+from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most

@@ -143,7 +143,7 @@ class Schedule:
 
     together = False  # is what all parts of a batch need fetched at once?
     settled = True  # is it known how the next epoch's batches will be gone through?
-    skips_empty = False  # are a worker's parts without an example of its own left out?
+    moves = False  # do models move between a batch's parts, so that these come once, in its turn?
 
     def __init__(self, number: int = 1, model: nn.Module | None = None) -> None:
         """`model`: that goes through several parts."""
@@ -179,6 +179,10 @@ class Schedule:
 
     def before(self, part: int) -> None:
         """Called before each part of a batch."""
+
+    def runs(self, part: int, own: int, size: int) -> bool:
+        """Is a part run here that has so many of this worker's examples, in a batch of a size over all workers?"""
+        return True
 
     def after(self) -> None:
         """Called after the last part of a batch."""
@@ -289,8 +293,9 @@ class PrefetchingFeed(Feed):
         ready = self._ready(list(chain.from_iterable(orders)), deque(chain.from_iterable(later)))
         for of_batch in orders:
             count, when = sum(len(order.parts) for order in of_batch), of_batch[0].when
-            once = count > 1 or self._schedule_of(when.stream).skips_empty
-            batch = Batch(when, of_batch[0].examples, count, self._parts(ready, when, len(of_batch)), once)
+            once = count > 1 or self._schedule_of(when.stream).moves
+            parts = self._parts(ready, when, len(of_batch), of_batch[0].examples.size)
+            batch = Batch(when, of_batch[0].examples, count, parts, once)
             yield batch
             batch.finish()
 
@@ -316,14 +321,14 @@ class PrefetchingFeed(Feed):
         each = count if schedule.together else 1
         return [Order(when, examples, range(first, first + each)) for first in range(0, count, each)]
 
-    def _parts(self, ready: Iterator[list[Part]], when: When, orders: int) -> Iterator[Part]:
-        """A batch's parts, with what the schedule does between them."""
+    def _parts(self, ready: Iterator[list[Part]], when: When, orders: int, size: int) -> Iterator[Part]:
+        """The parts of a batch of a size, with what the schedule does between them."""
         schedule = self._schedule_of(when.stream)
         draws_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
         schedule.begin()
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
-            if len(part.seeds) or not schedule.skips_empty:
+            if schedule.runs(number, len(part.seeds), size):
                 schedule.again()
                 part.draws_key = draws_key
                 yield part

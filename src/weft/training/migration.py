@@ -113,7 +113,7 @@ class Merging:
 class Migration(Schedule):
     """A part for each time step that is kept; fewer are kept for as long as epochs get faster."""
 
-    skips_empty = True  # a model without examples here is only passed on
+    moves = True
 
     def __init__(
         self,
@@ -128,6 +128,7 @@ class Migration(Schedule):
         super().__init__(model=model)
         self._model, self._comm, self._homes, self._notify = model, comm, homes, notify
         self.steps, self._merging, self.together = merging.steps, merging, together
+        self._ran = False  # has any of the batch's parts run here?
 
     @property
     def settled(self) -> bool:  # type: ignore[override]
@@ -144,9 +145,24 @@ class Migration(Schedule):
         own = self.steps.own(np.arange(examples.size), homes, self._comm.rank, part)
         return team.alone(examples.take(own), when, lane)
 
+    def begin(self) -> None:
+        super().begin()
+        self._ran = False
+
     def before(self, part: int) -> None:
         """Each model goes on to where it is in this part."""
         pass_on(self._model, self._comm, self.steps.move(part))
+
+    def runs(self, part: int, own: int, size: int) -> bool:
+        """A model without examples here is only passed on; but what models and workers keep steps once a batch.
+
+        So the last part is run without any, where no other ran here, or the model that is here has none in the batch.
+        """
+        last = self.steps.kept[-1]
+        idle = not self._ran or size <= (self._comm.rank - last) % self._comm.size
+        run = own > 0 or (part + 1 == len(self.steps.kept) and idle)
+        self._ran |= run
+        return run
 
     def after(self) -> None:
         """Running averages and the like are of one model: they go back with it. Parameters are the same everywhere."""
