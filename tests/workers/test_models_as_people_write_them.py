@@ -1,7 +1,7 @@
 """Models as people write them: what one worker trains, several train too; or it is refused in words."""
 
 import random
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pytest
@@ -1051,4 +1051,57 @@ def test_a_part_that_is_compiled_is_refused(graphs):
     model = Two(SAGEConv)
     model.third = torch.compile(nn.Linear(4, 4))
     with pytest.raises(ModelError, match=r"Two has a part that is compiled \(torch.compile\)"):
+        weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+
+
+def test_gradients_of_rows_can_be_hooked(ranks, graphs):
+    """As in plain PyTorch: a reversed gradient trains another model, and one that is to be kept is there."""
+    kept = []
+
+    class Reversed(Two):
+        def between(self, x):
+            h = x.tanh()
+            if self.training and h.requires_grad:
+                h.register_hook(lambda gradient: -gradient)
+                h.retain_grad()
+                kept.append(h)
+            return h
+
+    def plain(world):
+        graph = open_graph(graphs / "1")
+        into = np.arange(graph.num_vertices).repeat(np.diff(graph.indptr))
+        x, edges = torch.tensor(graph.features).double(), torch.tensor(np.stack([graph.indices, into])).long()
+        seeds, labels = torch.tensor(graph.seeds("train")), torch.tensor(graph.labels).long()
+        with seeded(3):
+            model = Reversed(SAGEConv).double()
+        optimizer, found = torch.optim.Adam(model.parameters(), 0.003), []
+        for _ in range(3):
+            loss = F.cross_entropy(model(x, edges)[seeds], labels[seeds])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            found.append(float(loss))
+        return found
+
+    alone = ranks(1, plain)[0]
+    kept.clear()
+    for size in (1, 2):
+        found = ranks(size, partial(losses, folder=graphs, make=partial(Reversed, SAGEConv), epochs=3, full_graph=True))
+        assert found[0] == pytest.approx(alone, abs=1e-10)
+    assert all(h.grad is not None and h.grad.abs().sum() > 0 for h in kept[:2])
+
+
+def test_hooks_of_modules_gradients_are_refused(graphs):
+    model = Two(SAGEConv)
+    model.second.lin_l.register_full_backward_hook(lambda module, into, out: None)
+    with pytest.raises(
+        ModelError, match=r"second.lin_l has hooks of a module's gradients .*: hook rows in the forward"
+    ):
+        weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2)))
+
+
+def test_a_state_that_can_not_be_taken_again_is_refused_before_training(graphs):
+    model = Two(lambda *widths: GATConv(*widths))
+    nn.utils.parametrizations.weight_norm(model.first.lin, "weight")
+    with pytest.raises(ModelError, match=r"Two.load_state_dict does not take what its state_dict gives"):
         weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)

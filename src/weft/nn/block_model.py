@@ -15,7 +15,7 @@ from weft.meter import Meter
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import Joined, Passage, edge_arguments, passage, walk
+from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, walk
 from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -30,14 +30,10 @@ class BlockModel:
 
     def __init__(self, model: nn.Module, width: int | None = None) -> None:
         """`width`: of the inputs; None: as the model's first layer says."""
+        check_can_run(model)
         self.model, self.kind, self._width = model, type(model).__name__, width
-        convs = {name: module for name, module in model.named_modules() if isinstance(module, MessagePassing)}
-        for name, conv in convs.items():
-            if getattr(conv, "cached", False):
-                raise ModelError(
-                    f"{name}: cached=True keeps one batch's graph for all others; build {conv} with cached=False"
-                )
-        self._convolutions = {conv: convolution_of(conv) for conv in convs.values()}
+        convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+        self._convolutions = {conv: convolution_of(conv) for conv in convs}
         self._passage: tuple[list[bool], Passage] | None = None  # with the parameters that were learned then
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:

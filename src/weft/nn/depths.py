@@ -214,7 +214,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 def check_can_run(model: nn.Module) -> None:
     """Refuse a model of dictionaries, one with parameters that have no values, or whose convolutions can't be answered in
-    place: compiled code runs them.
+    place: compiled code runs them; and one that keeps a graph, or hooks what modules' gradients are.
     """
     if not isinstance(model, nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else f"a {type(model).__name__}"
@@ -241,7 +241,16 @@ def check_can_run(model: nn.Module) -> None:
             f"{type(model).__name__} has parameters without values yet ({lazy[0]}): give its layers in_channels in place of "
             f"-1 (of the first one graph.num_features), or run it once before"
         )
-    for module in model.modules():
+    for name, module in model.named_modules():
+        if isinstance(module, MessagePassing) and getattr(module, "cached", False):
+            raise ModelError(
+                f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
+            )
+        if module._backward_hooks or module._backward_pre_hooks:
+            raise ModelError(
+                f"{name or type(model).__name__} has hooks of a module's gradients (register_full_backward_hook), which do "
+                f"not run in batches: hook rows in the forward, as in h.register_hook(...), or parameters"
+            )
         scripted = isinstance(module, torch.jit.ScriptModule)
         compiled = hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
         if scripted or compiled:

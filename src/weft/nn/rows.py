@@ -38,6 +38,15 @@ _ALONG: dict[str, dict[str, Any]] = {
 _SWAP = ("transpose", "swapaxes", "swapdims")
 _ALL = ("take", "t", "adjoint", "msort")
 _SHAPE = (Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
+# What is of this very tensor, as gradients come to it: not of another with the same numbers.
+_OF_ITSELF = {
+    Tensor.register_hook,
+    Tensor.retain_grad,
+    Tensor.requires_grad_,
+    Tensor.grad.__get__,  # type: ignore[union-attr]
+    Tensor.retains_grad.__get__,  # type: ignore[attr-defined]
+    Tensor.is_leaf.__get__,  # type: ignore[attr-defined]
+}
 
 
 @dataclass
@@ -139,6 +148,9 @@ class Rows(Tensor):
     ) -> Any:
         """Trim what goes in to the deepest, run the function on plain tensors, mark what comes out."""
         kwargs = kwargs or {}
+        if func in _OF_ITSELF:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **kwargs)
         found = list(_rows_in(args)) + list(_rows_in(tuple(kwargs.values())))
         deepest = max(found, key=lambda rows: rows.depth)
         depth, run = deepest.depth, deepest.run
@@ -259,9 +271,14 @@ def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
     """Refuse a forward that takes no edges, or asks for what it can't be given."""
     accepted = inspect.signature(model.forward).parameters
     if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
+        one = next(iter(accepted), "nothing")
+        remedy = (
+            "torch_geometric.nn.Sequential hands it to convolutions"
+            if isinstance(model, nn.Sequential)
+            else f"write forward(self, x, edge_index), with x in place of {one}.x"
+        )
         raise ModelError(
-            f"{type(model).__name__}.forward takes no edge_index besides the vertices' rows: torch_geometric.nn.Sequential "
-            f"hands it to convolutions"
+            f"{type(model).__name__}.forward takes {one} alone, and no edge_index besides the vertices' rows: {remedy}"
         )
     named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:

@@ -329,14 +329,23 @@ def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _check_saved(model: nn.Module) -> None:
-    """A state_dict may have anything; no pickle is written."""
-    for name, value in model.state_dict().items():
+    """A state_dict may have anything; no pickle is written. And it is to be taken again: the best epoch's is in the end."""
+    state = model.state_dict()
+    for name, value in state.items():
         if not isinstance(value, Tensor):
             what = name.removesuffix(".").removesuffix("_extra_state").removesuffix(".") or "the model"
             raise ModelError(
                 f"{what}: its get_extra_state gives a {type(value).__name__}, and what a model keeps is saved as tensors: "
                 f"give a tensor, or keep numbers and tensors as attributes or buffers, which are saved as they are"
             )
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise ModelError(
+            f"{type(model).__name__}.load_state_dict does not take what its state_dict gives, so that none can be "
+            f"kept ({' '.join(str(error).split())}): PyG's Linear saves its weight alone, so put weight_norm and the like "
+            f"on a torch.nn.Linear"
+        ) from None
 
 
 def _in_words(run: Run) -> list[str]:

@@ -267,7 +267,7 @@ def test_convolutions_with_other_rows_and_models_with_other_arguments_are_refuse
         def forward(self, x, edge_index, edge_attr):
             return self.conv(x, edge_index, edge_attr)
 
-    with pytest.raises(ModelError, match=r"Sequential.forward takes no edge_index"):
+    with pytest.raises(ModelError, match=r"Sequential.forward takes input alone, and no edge_index"):
         _ = BlockModel(nn.Sequential(SAGEConv(WIDTH, CLASSES))).depth
     with pytest.raises(ModelError, match=r"given other rows besides those that it convolves \(x_0\)"):
         _ = BlockModel(Initial()).depth
