@@ -75,8 +75,32 @@ def test_verify_names_what_is_damaged(tmp_path, capsys):
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("features.npy")]
     assert "its checksum differs" in line and "1 of 7 are damaged" in out
-    assert main(["verify", str(tmp_path)]) == 2
-    assert "is no graph, trained model or folder of checkpoints" in capsys.readouterr().err
+    for folder in (tmp_path / "empty", tmp_path / "missing"):
+        (tmp_path / "empty").mkdir(exist_ok=True)
+        assert main(["verify", str(folder)]) == 2
+        assert "is no graph, trained model or folder of checkpoints, and has none" in capsys.readouterr().err
+
+
+def test_verify_looks_at_all_that_lies_below(tmp_path, capsys):
+    """A newcomer's folder: a trained model beside its graph and its checkpoints."""
+    import torch
+
+    from weft.training.checkpoint import save, save_step
+
+    (tmp_path / "deep").mkdir()
+    graphs.plain(tmp_path / "deep" / "graph")
+    save(tmp_path / "model", {"a": torch.ones(4)}, {})
+    save_step(tmp_path / "kept", 3, 1, {"a": torch.ones(4)}, {})
+    (tmp_path / "deep" / "circle").symlink_to(tmp_path)
+    assert main(["verify", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "deep/graph/features.npy  " in out and "kept/step-000000001  " in out and "\nmodel  " in out
+    assert out.count("features.npy") == 1
+    for file in ("deep/graph/features.npy", "kept/step-000000001/state.safetensors"):
+        data = (tmp_path / file).read_bytes()
+        (tmp_path / file).write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert main(["verify", str(tmp_path)]) == 1
+    assert f"2 of {len(out.splitlines()) - 1} are damaged" in capsys.readouterr().out
 
 
 def test_verify_reads_checkpoints(tmp_path, capsys):

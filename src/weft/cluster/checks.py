@@ -319,6 +319,8 @@ def _memory_of_plan(world: World, settings: Settings, graph: Graph, tell: Callab
             "with more"
         )
         return Finding("plan", "all", str(error), "bad", remedy)
+    if expected.plan.unpriced is not None:
+        return Finding("plan", "all", f"plan {expected.name}: what it needs is not predicted")
     found = f"plan {expected.name}: needs {as_size(expected.memory)} of {as_size(expected.room)} a worker"
     if expected.excluded is None:
         return Finding("plan", "all", found)

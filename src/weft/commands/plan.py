@@ -64,16 +64,7 @@ def run(args: argparse.Namespace) -> int:
         )
     graph = weft.Graph.open_lists(args.graph)
     parallel = settings.parallel
-    if not args.measure and "workers" in settings.given and parallel.workers != cluster.workers:
-        raise ConfigError(
-            f"workers = {parallel.workers} would have no effect: {file} has {cluster.workers}, so change it there, or drop "
-            f"it"
-        )
-    if args.method and not args.hosts and not weft.training.partitioned_anew(graph, cluster.workers, scaled=False):
-        raise ConfigError(
-            f"--method {args.method} would have no effect: the graph is partitioned for --hosts, or where it has other "
-            f"parts than there are workers ({cluster.workers})"
-        )
+    _check_effects(args, settings, cluster, graph, file)
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
         request = weft.cluster.Request(
             tuple(args.argv),
@@ -92,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             answer = what_if.answer(cluster)
         sweeps = []
-        if args.hosts:
+        if args.hosts is not None:
             sweeps += what_if.scaling(cluster, host_counts(args.hosts))
         if args.html or args.json:
             sweeps += what_if.sensitivity(cluster)
@@ -104,6 +95,28 @@ def run(args: argparse.Namespace) -> int:
     else:
         weft.report.print_answer(answer)
     return 0
+
+
+def _check_effects(
+    args: argparse.Namespace, settings: Settings, cluster: weft.planner.Cluster, graph: weft.Graph, file: Path
+) -> None:
+    """Refuse what would have no effect on this cluster."""
+    parallel = settings.parallel
+    if not args.measure and "workers" in settings.given and parallel.workers != cluster.workers:
+        raise ConfigError(
+            f"workers = {parallel.workers} would have no effect: {file} has {cluster.workers}, so change it there, or drop "
+            f"it"
+        )
+    if settings.strategy != "auto" and cluster.workers == 1 and not args.measure:
+        raise ConfigError(
+            f"plan = {settings.plan.name} would have no effect: {file} has one worker, which has nothing to share; drop it, "
+            f"or describe a cluster of several"
+        )
+    if args.method and not args.hosts and not weft.training.partitioned_anew(graph, cluster.workers, scaled=False):
+        raise ConfigError(
+            f"--method {args.method} would have no effect: the graph is partitioned for --hosts, or where it has other "
+            f"parts than there are workers ({cluster.workers})"
+        )
 
 
 def _measured(

@@ -1,6 +1,7 @@
 """weft verify: is what is on disk still what was written?"""
 
 import argparse
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,14 +36,38 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _rows(folder: Path) -> Iterator[Row]:
-    if (folder / weft.graph.MANIFEST).exists() or any(folder.glob("*.npy")):
-        return _graph_rows(folder)
-    checkpoints = sorted(path.parent for path in [*folder.glob("state.*"), *folder.glob("[!.]*/state.*")])
-    if not checkpoints:
+    """All graphs, models and checkpoints in a folder, or below it."""
+    found = list(_places(folder)) if folder.is_dir() else []
+    if not found:
         raise ConfigError(
-            f"{folder} is no graph, trained model or folder of checkpoints: name a folder that Weft wrote"
+            f"{folder} is no graph, trained model or folder of checkpoints, and has none: name a folder that Weft wrote"
         )
-    return _checkpoint_rows(folder, list(dict.fromkeys(checkpoints)))
+    for place in found:
+        rows = _checkpoint_rows(place) if any(place.glob("state.*")) else _graph_rows(place)
+        at = "" if place == folder else f"{place.relative_to(folder)}/"
+        yield from ((f"{at}{name}".rstrip("/") or "state", size, wrong) for name, size, wrong in rows)
+
+
+def _places(folder: Path) -> Iterator[Path]:
+    """Folders that Weft wrote, but for hidden ones."""
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    met: set[str] = set()  # links may go in circles
+    for at, below, _ in os.walk(folder, onerror=fail, followlinks=True):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        if (real := os.path.realpath(at)) in met:
+            below.clear()
+        elif _is_of_weft(Path(at), folder):
+            yield Path(at)
+        met.add(real)
+
+
+def _is_of_weft(place: Path, folder: Path) -> bool:
+    """Is it a graph or a checkpoint? The folder itself is one where it has arrays."""
+    files = [weft.graph.MANIFEST, "state.*", *(["*.npy"] if place == folder else ["indptr.npy"])]
+    return any(any(place.glob(name)) for name in files)
 
 
 def _graph_rows(folder: Path) -> Iterator[Row]:
@@ -64,10 +89,7 @@ def _graph_rows(folder: Path) -> Iterator[Row]:
     yield weft.graph.MANIFEST, (folder / weft.graph.MANIFEST).stat().st_size, "" if fit else apart
 
 
-def _checkpoint_rows(folder: Path, checkpoints: list[Path]) -> Iterator[Row]:
+def _checkpoint_rows(checkpoint: Path) -> Iterator[Row]:
     import weft.training  # needs PyTorch, which reading a graph does not
 
-    for checkpoint in checkpoints:
-        name = "state" if checkpoint == folder else checkpoint.name
-        size = sum(file.stat().st_size for file in checkpoint.iterdir())
-        yield name, size, weft.training.checkpoint_damage(checkpoint)
+    yield "", sum(file.stat().st_size for file in checkpoint.iterdir()), weft.training.checkpoint_damage(checkpoint)

@@ -203,6 +203,7 @@ class PlanSettings(Group):
         2,
         "batches (or pieces of them) prepared ahead; the planner takes fewer where memory is short",
         low=0,
+        high=1000,
         binds="batches",
     )
     replicate: bool = setting(
@@ -217,6 +218,7 @@ class PlanSettings(Group):
         0,
         "full graph, tp: pieces that all vertices are gone through in; 0: by the memory budget",
         low=0,
+        high=4096,
         binds="graph by-column",
     )
 
@@ -256,6 +258,7 @@ class ParallelSettings(Group):
         "threads that prepare batches, each a batch of its own; 0: one, two with other workers, or for a device alone as "
         "many as batches ahead, and one",
         low=0,
+        high=1000,
         binds="batches ahead",
     )
     micro_batches: int = setting(

@@ -47,10 +47,12 @@ class Plan:
         for name, choices in (("models", ("stay", "migrate")), ("scope", ("batches", "graph"))):
             _check_choice(name, getattr(self, name), choices)
         for name, one in _OPTIONS.items():
-            value, low = getattr(self, name), one.metadata["low"]
+            value, low, high = getattr(self, name), one.metadata["low"], one.metadata["high"]
             _check_choice(name, value, [choice for choice in one.metadata["choices"] if choice != "auto"])
             if low is not None and not low <= value < _MOST:
                 raise ConfigError(f"plan: {name} = {value} is out of range: it must be at least {low}, and finite")
+            if high is not None and value > high:
+                raise ConfigError(f"plan: {name} = {value} is out of range: it must be at most {high}")
         if self.scope == "graph":
             _check_graph(self)
         else:
@@ -61,6 +63,13 @@ class Plan:
     def tensor_parallel(self) -> bool:
         """Is the whole graph gone over on slices of columns?"""
         return self.scope == "graph" and self.layers[0] == "columns"
+
+    @property
+    def unpriced(self) -> str | None:
+        """Why the planner has no price for it, if it has none."""
+        if self.models == "migrate":
+            return "has models that migrate, which go through a batch by a schedule of their own: it is not priced"
+        return None
 
     @property
     def cache_of_host(self) -> bool:

@@ -233,17 +233,17 @@ class _Measure:
 _BANDWIDTH = _Measure('bytes a second, or bits a second as text such as "1gbit"', bandwidth_of, least=1.0, most=FASTEST)
 _BURST = _Measure('bytes, or text such as "1MiB"', size_of, zero=True)
 _SIZE = _Measure('bytes, or text such as "16GiB"', size_of)
-_SECONDS = _Measure("seconds, such as 0.0005", zero=True)
-_RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True)
+_SECONDS = _Measure("seconds, such as 0.0005", zero=True, most=1e6)
+_RATE = _Measure("processor seconds a unit, such as 1e-8", zero=True, most=1e6)
 _EDGE = _Measure("seconds an edge, such as 2e-10")
 _CORES = _Measure("a number of processors, such as 2 or 0.5")
 _SPEED = _Measure("a speed relative to the other hosts', such as 1")
 _SHARE = _Measure("a share of the hosts' bandwidths, such as 0.9", most=1.0)
-_PACE = _Measure("seconds, such as 0.0005")
+_PACE = _Measure("seconds, such as 0.0005", most=1e6)
 _OTHERS = {  # of [work]: what is not seconds a unit
     "pace": _PACE,
     "busy": _Measure("a share of time, such as 0.9", most=1.0),
-    "overlap": _Measure("an exponent, such as 4"),
+    "overlap": _Measure("an exponent, such as 4", least=0.1, most=1e3),
 }
 _COUNT = _Measure("a whole number, such as 4", whole=True, most=MOST_WORKERS)
 _ROUNDS = _Measure("a whole number, such as 3", zero=True, whole=True)
@@ -307,7 +307,7 @@ def _check_version(top: _Table) -> None:
 
 def _measured(top: _Table) -> float | None:
     given = top.data.get("measured")
-    if given is not None and not (isinstance(given, datetime) and given.tzinfo):
+    if given is not None and not (isinstance(given, datetime) and given.tzinfo and given.year >= 1970):
         raise top.wrong("measured", "give a date and time, such as 2026-01-31T12:00:00Z, or leave it out")
     return None if given is None else float(int(given.timestamp()))
 

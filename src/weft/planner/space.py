@@ -39,7 +39,7 @@ from weft.sampling import DeviceLists, NeighborSampler
 _SIZES = 3  # of caches that are tried, each a quarter of the one before; on a device, where it takes its size, a half
 _FILLING = 3  # times its size that a cache takes while it is filled: rows go out, come in, and are in place
 _ALIKE = ("group", "replicate", "wire", "topology")  # plans that have these in common are priced together
-_NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # migrating models have their own schedule, which is not priced
+_NAMED = ("gdp", "nfp", "snp", "dnp", "split", "leap")  # that have a price
 
 
 class Room(NamedTuple):
@@ -297,7 +297,7 @@ def _layer_of(plan: Plan, layer: int) -> PlanLayer:
 
 
 def _preferred(held: frozenset[Held]) -> list[Held]:
-    """Of the ways in which the rows of seeds may be held: by request, if they may."""
+    """Of the ways in which rows of seeds may be held: by request, if they may."""
     return [REQUEST] if REQUEST in held else [*held]
 
 
@@ -396,6 +396,11 @@ class MiniBatches(Space):
 
     def placements(self, layer: int) -> list[Placement]:
         return self.kinds
+
+    def impossible(self, plan: Plan) -> str | None:
+        if plan.group not in self._groups:
+            return f"has group = {plan.group}, which is not looked at where hosts have one worker each"
+        return plan.unpriced or super().impossible(plan)
 
     def possible(self, part: PlanLayer) -> bool:
         placed, by_request = part.placed, part.placed.above == REQUEST

@@ -15,11 +15,13 @@ from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
-from weft.plan import Plan, Settings, plan_options
+from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
+
+_COUNTED_BY = ("group", "cache", "cache_by", "cache_per", "slack")
 
 
 def task_of(
@@ -37,7 +39,11 @@ def task_of(
     into batches.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
-    choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in plan_options(settings).items()}
+    options = plan_options(settings)
+    if settings.strategy != "auto":  # what a dry run counts by
+        plan = plan_named(settings, depth)
+        options |= {name: getattr(plan, name) for name in _COUNTED_BY if getattr(plan, name) != getattr(Plan, name)}
+    choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in options.items()}
     if "prefetch" in choices:  # fewer are enough where memory is short
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":

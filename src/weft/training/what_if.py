@@ -45,9 +45,10 @@ class WhatIf:
 
     def named(self, cluster: Cluster) -> Plan | None:
         """The plan that the settings name, where there are workers to go by it."""
-        if self._settings.strategy == "auto" or cluster.workers == 1:
+        if self._settings.strategy == "auto":
             return None
-        return plan_for(self._settings, self._model, self._depth)
+        plan = plan_for(self._settings, self._model, self._depth)
+        return None if cluster.workers == 1 else plan
 
     def scaling(self, cluster: Cluster, counts: Sequence[int]) -> list[Sweep]:
         """Answers for other numbers of such hosts: an epoch with the same batch over all, a batch of as many seeds a worker.

@@ -144,6 +144,13 @@ WRONG = {
     of_b(
         '"1gbit"', "1e16"
     ): f"c.toml: host b: bandwidth = 1e+16 is not possible; it must be at most 1e+15: {BANDWIDTH}",
+    f"measured = 0999-01-31T00:00:00Z\n{TWO}": "c.toml: measured = datetime.datetime(999, 1, 31, 0, 0, "
+    "tzinfo=datetime.timezone.utc) is not possible; give a date and time, such as 2026-01-31T12:00:00Z, or leave it out",
+    of_b(
+        "latency = 0.001", "latency = 1e308"
+    ): "c.toml: exchange: latency = 1e+308 is not possible; it must be at most 1e+06: give seconds, such as 0.0005",
+    f"{TWO}\n[work]\n{WORK.replace('overlap = 0.5', 'overlap = 1e-308')}": "c.toml: work: overlap = 1e-308 is not "
+    "possible; it must be at least 0.1: give an exponent, such as 4",
     of_b('"b"', '"a"'): "c.toml: 2 hosts are called 'a'; give each a name of its own",
     of_b('"b"', "3"): 'c.toml: host 2: name = 3 is not possible; give a word, such as "h1"',
     of_b("latency = 0.001", ""): "c.toml: exchange: latency is missing; give seconds, such as 0.0005",

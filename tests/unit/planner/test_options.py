@@ -9,7 +9,7 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings
+from weft.plan import Settings, migrate
 from weft.planner import KINDS, Cluster, Host, Planner, Workers
 from weft.training import make_model
 from weft.training.planning import task_of
@@ -92,6 +92,24 @@ def test_a_host_whose_worker_has_lists_of_its_own_may_lack_memory_though_it_has_
     assert found(needs * 1.001).excluded is None
     short = found(needs - 0.3 * lists)
     assert "would need" in short.excluded and "a worker on h2" in short.excluded
+
+
+def test_what_a_plan_says_itself_is_counted_as_what_flags_say(asked):
+    slow, leap = cluster(1e6), asked().space.named["leap"]
+    for text, name, value in (("leap slack=5", "slack", 5.0), ("leap cache=25% cache_by=degree", "cache_by", "degree")):
+        options = {"cache": 0.25, "cache_by": value} if name == "cache_by" else {name: value}
+        plan = replace(leap, **options)
+        by_text, by_flags = (asked(plan=said, **more) for said, more in ((text, {}), ("leap", options)))
+        assert by_text.space.task.choices[name] == (value,)
+        assert by_text.predict(plan, slow).sent == by_flags.predict(plan, slow).sent
+
+
+def test_models_that_migrate_and_groups_that_are_not_looked_at_have_no_price(asked):
+    planner, slow = asked(), cluster(1e6)
+    told = planner.predict(migrate(2), slow)
+    assert "models that migrate" in told.excluded and "not priced" in told.excluded and not told.seconds
+    told = planner.predict(replace(planner.space.named["split"], group="host"), slow)
+    assert told.excluded == "has group = host, which is not looked at where hosts have one worker each"
 
 
 def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked):

@@ -18,7 +18,7 @@ from weft.planner import KINDS, NEVER, probe_cluster, probe_cluster_again
 from weft.planner.probe import busy
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 
-WORK = dict.fromkeys(KINDS, 1e-8)
+WORK = dict.fromkeys(KINDS, 1e-8) | {"overlap": 4.0}
 
 
 class Computed:
