@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from quick import some
 from torch import nn
 from torch_geometric.nn import (
+    GAT,
     MLP,
     GATConv,
     GATv2Conv,
@@ -1105,3 +1106,43 @@ def test_a_state_that_can_not_be_taken_again_is_refused_before_training(graphs):
     nn.utils.parametrizations.weight_norm(model.first.lin, "weight")
     with pytest.raises(ModelError, match=r"Two.load_state_dict does not take what its state_dict gives"):
         weft.train(open_graph(graphs / "1"), model, fanouts=(3, 2), epochs=1)
+
+
+class OfAttributes(nn.Module):
+    """Takes what edges weigh by the name that PyG's models have for it."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.first, self.second = make(WIDTH, 8), make(8, CLASSES)
+
+    def forward(self, x, edge_index, edge_attr):
+        return self.second(self.first(x, edge_index, edge_attr).relu(), edge_index, edge_attr)
+
+
+ATTRIBUTES = {
+    "gat": lambda: OfAttributes(lambda *widths: GATConv(*widths, edge_dim=1)),
+    "gine": lambda: OfAttributes(lambda wide, out: GINEConv(nn.Linear(wide, out), edge_dim=1)),
+    "of pyg": lambda: GAT(WIDTH, 8, 2, CLASSES, edge_dim=1),
+}
+
+
+@pytest.mark.parametrize("name", ATTRIBUTES)
+def test_edge_attributes_are_what_edges_weigh(ranks, graphs, name):
+    graph = open_graph(graphs / "1")
+    into = torch.arange(graph.num_vertices).repeat_interleave(torch.tensor(graph.indptr).diff())
+    edges = torch.stack([torch.tensor(graph.indices).long(), into])
+    weights, x = torch.tensor(graph.edge_weight).double()[:, None], torch.tensor(graph.features).double()
+    with seeded(3):
+        model = ATTRIBUTES[name]().double().eval()
+    found = weft.infer(model, graph, dtype="float64").outputs
+    assert torch.as_tensor(found).allclose(model(x, edges, edge_attr=weights), atol=1e-10)
+    for plan, options in (
+        (Plan(("pull", "local")), {}),
+        (Plan(("pull", "pull"), seeds="home", scope="graph"), {"full_graph": True}),
+    ):
+        agree(ranks, graphs, ATTRIBUTES[name], plan=plan, **options)
+
+
+def test_a_model_that_takes_edge_attributes_for_nothing_is_given_none(graphs):
+    """PyG's own take them whatever their convolutions are, and fail where these have no use for them."""
+    weft.parallel(GAT(WIDTH, 8, 2, CLASSES), weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()

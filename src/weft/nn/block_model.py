@@ -15,8 +15,8 @@ from weft.meter import Meter
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, walk
-from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, call_model
+from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -54,6 +54,7 @@ class BlockModel:
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
+        available[ATTRIBUTES] = available["edge_weight"] and takes_attributes(self.model, self._width)
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import generator
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
 _DRAWN = 64  # random rows that a model is tried on
@@ -120,6 +121,32 @@ def _on_few_rows(
         answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, gradients=True)
 
 
+_TAKES_ATTRIBUTES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+
+
+def takes_attributes(model: nn.Module, width: int | None) -> bool:
+    """Is what edges weigh to be given as `edge_attr`? Where a forward takes that, unless it runs only without.
+
+    As PyG's own models do, which take it whatever their convolutions are.
+    """
+    taken = inspect.signature(model.forward).parameters.get(ATTRIBUTES)
+    if taken is None:
+        return False
+    if model not in _TAKES_ATTRIBUTES:
+        _TAKES_ATTRIBUTES[model] = True
+        try:
+            _walk(model, width, lambda *met: None)
+        except ModelError as error:
+            del _TAKES_ATTRIBUTES[model]
+            if taken.default is taken.empty:
+                raise ModelError(
+                    f"{type(model).__name__}.forward takes edge_attr, what edges weigh, a number each ([edges, 1]): "
+                    f"build its convolutions with edge_dim=1 ({error})"
+                ) from error
+            _TAKES_ATTRIBUTES[model] = False
+    return _TAKES_ATTRIBUTES[model]
+
+
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
 Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
@@ -176,6 +203,7 @@ def answered(
         with torch.set_grad_enabled(gradients), in_mode(model, training):
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
+            everything[ATTRIBUTES] = takes_attributes(model, width)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
             run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced)

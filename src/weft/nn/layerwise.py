@@ -14,7 +14,8 @@ from torch_geometric.nn import MessagePassing
 
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
-from weft.nn.rows import Pass, call_model
+from weft.nn.depths import takes_attributes
+from weft.nn.rows import ATTRIBUTES, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -52,7 +53,8 @@ class LayerwiseRunner:
 
         `outputs` are the results of the earlier convolutions for the same rows; `node_type` is of these rows, if known.
         """
-        run = Pass([len(x)] * 1000)
+        run, there = Pass([len(x)] * 1000), edge_data or {}
+        there = there | {ATTRIBUTES: there.get("edge_weight", False) and takes_attributes(self._model, None)}
         calls = iter(range(1000))
 
         def replay(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
@@ -62,7 +64,7 @@ class LayerwiseRunner:
             return outputs[call]
 
         try:
-            return call_model(self._model, x, run, replay, edge_data, node_type)[0]
+            return call_model(self._model, x, run, replay, there, node_type)[0]
         except _Suspend as stop:
             return stop.pending
 

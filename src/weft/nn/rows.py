@@ -231,6 +231,7 @@ def alike(x: Tensor, y: Tensor) -> bool:
 
 
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")
+ATTRIBUTES = "edge_attr"  # as PyG's models call what edges weigh, as rows
 
 # What answers in a convolution's place: (module, rows, their depth, named arguments) -> rows one deeper.
 Convolve = Callable[[MessagePassing, Tensor, int, dict[str, object]], Tensor]
@@ -246,12 +247,14 @@ def call_model(
 ) -> tuple[Tensor, int]:
     """The model's forward on rows of inputs, its convolutions answered by `answer`: rows, and their depth.
 
-    `available`: which edge arguments there are; `node_type`: of each row, if known.
+    `available`: which edge arguments there are; `node_type`: of each row, if known. Weights are `edge_attr`, too, a column.
     """
     accepted = inspect.signature(model.forward).parameters
     given: dict[str, Tensor] = {
         name: Handle.of(name) for name in EDGE_ARGUMENTS if available and available.get(name) and name in accepted
     }
+    if available and available.get(ATTRIBUTES) and ATTRIBUTES in accepted:
+        given[ATTRIBUTES] = Handle.of("edge_weight", column=True)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
@@ -284,7 +287,8 @@ def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
     if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
         raise ModelError(
             f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index it may be given "
-            f"{', '.join(EDGE_ARGUMENTS)} and node_type, where the graph has them; give what else it takes a default"
+            f"{', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, where the graph has "
+            f"them; give what else it takes a default"
         )
 
 

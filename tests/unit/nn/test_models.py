@@ -271,7 +271,9 @@ def test_convolutions_with_other_rows_and_models_with_other_arguments_are_refuse
         _ = BlockModel(nn.Sequential(SAGEConv(WIDTH, CLASSES))).depth
     with pytest.raises(ModelError, match=r"given other rows besides those that it convolves \(x_0\)"):
         _ = BlockModel(Initial()).depth
-    with pytest.raises(ModelError, match=r"OfEdges.forward asks for edge_attr: .* give what else it takes a default"):
+    with pytest.raises(
+        ModelError, match=r"OfEdges.forward takes edge_attr, what edges weigh, a number each .* edge_dim=1"
+    ):
         _ = BlockModel(OfEdges()).depth
 
 
