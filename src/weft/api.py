@@ -93,7 +93,8 @@ def _on_workers(
     place: str | Path | None = graph if isinstance(graph, str) else graph.remote.url if graph.remote else graph.path
     if place is None:
         raise InputError(
-            "workers read the graph from its directory, and this one has none: save it with graph.save(PATH)"
+            "workers read the graph from its directory, and this one has none: save it (Graph.from_pyg(data).save(PATH)), "
+            "give its path, and start the script by torchrun, or workers by on='ray'"
         )
     request = Request(
         (),

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import ConfigError, InputError
 from weft.graph import Graph, communities
 from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
@@ -393,3 +393,29 @@ def test_a_pyg_script_ports_by_its_loader(parts, tmp_path, start):
     torch.save(data, tmp_path / "data.pt")
     losses = example(tmp_path, "port_from_pyg.py", tmp_path / "data.pt", start=start)
     assert len(losses) == 5 and losses[-1] < 0.7 * losses[0]
+
+
+def test_calls_as_in_pyg_are_told_what_to_do_here(parts):
+    """What PyG's users write first, each with the words to write in its place."""
+    graph = open_graph(parts / "1")
+    model, loader = make_model(graph), weft.Loader(graph, [4, 3], 60, threads=1)
+    run = weft.parallel(model, loader)
+    batch, data = next(iter(loader)), Data(x=torch.ones(3, 2), edge_index=torch.zeros(2, 1, dtype=torch.int64))
+    for said, call in {
+        r"takes a loader of Weft, not a Data: loader = weft.Loader\(": lambda: weft.parallel(model, data),
+        r"run\(batch\), not run\(x, edge_index\)": lambda: run(batch.x, batch.blocks),
+        "takes a batch of its loader": lambda: run(batch.x),
+        r"Graph.from_pyg\(data\) makes a graph": lambda: Graph.open(data),
+        r"not of a list: take one, as dataset\[0\]": lambda: Graph.from_pyg([data]),
+        "'shuffle'; training batches always are": lambda: weft.Loader(graph, shuffle=True),
+        "'input_nodes'; weft.Loader takes seeds=": lambda: weft.Loader(graph, input_nodes=[1]),
+        "'num_workers'; did you mean 'loaders'": lambda: weft.Loader(graph, num_workers=1),
+    }.items():
+        with pytest.raises((ConfigError, InputError), match=said):
+            call()
+    with pytest.raises(
+        AttributeError, match=r"a batch has no edge_index: run\(batch\) computes the rows of batch.seeds"
+    ):
+        _ = batch.edge_index
+    assert not hasattr(batch, "n_id")
+    run.close()

@@ -187,6 +187,11 @@ def _source(args: argparse.Namespace) -> weft.graph.Source:
     if there and kind in _TABLES:
         nodes = None if args.nodes is None else weft.graph.graph_place(args.nodes)
         return weft.graph.source_from_tables(place, nodes, _columns(args), args.ids, args.vertices)
+    if args.nodes is not None and Path(args.source).is_dir():
+        raise ConfigError(
+            f"{args.source} is a folder, and --nodes goes with one table of edges: name that, or import a folder of Parquet "
+            f"files with --on ray"
+        )
     if args.nodes is not None:
         raise ConfigError(
             f"--nodes goes with a table of edges, and {args.source} is none: drop it, or give the edge table"

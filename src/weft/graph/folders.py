@@ -14,6 +14,7 @@ from weft.graph.source import FeatureTable, Source, check_left_out, edges_in_mem
 from weft.graph.storage import load_npy, named_errors
 
 BUILT_IN = Path(__file__).parent / "data"
+_OF_OTHERS = (".npy", ".json", ".jsonl", ".xz", ".zip", ".h5", ".hdf5", ".xlsx", ".graphml", ".feather", ".orc")
 _OF_VERTICES = ("feat", "feat_bits", "label", "split")
 _OF_EDGES = ("edge_weight", "edge_type")
 _NEEDS = {  # of each array: kinds of numbers, how many dimensions, and that in words
@@ -48,6 +49,11 @@ def find_source(source: str, root: Path, leave_out: Collection[str] = ()) -> Sou
     elif path.is_file() and path.suffix == ".npz":
         raise InputError(
             f"{path} is an archive: unpack it (`unzip {path} -d FOLDER`), and import the folder of its arrays"
+        )
+    elif path.is_file() and path.suffix in _OF_OTHERS:
+        raise InputError(
+            f"{path}: {path.suffix} is not read by itself: write a table of edges (.parquet, .csv), a folder with "
+            f"edge_index.npy, or a PyG Data by torch.save (docs/file-formats.md)"
         )
     elif path.is_file():
         found = source_from_pyg_file(path, leave_out)

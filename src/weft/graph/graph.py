@@ -175,6 +175,11 @@ class Graph:
         Features of more than 256 MiB are not read for that; `verify` reads all. What an address names (`s3://...`) is
         fetched whole into the user's cache, unless it is there.
         """
+        if not isinstance(path, str | Path):
+            raise InputError(
+                f"Graph.open reads a graph's directory, and was given a {type(path).__name__}: of a PyG Data "
+                f"weft.Graph.from_pyg(data) makes a graph"
+            )
         if is_address(path):
             remote = RemoteGraph(path)
             remote.fetch_lists()

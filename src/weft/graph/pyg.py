@@ -33,6 +33,10 @@ _WHY_UNUSED = {"train_mask": "a split is of vertices that have labels, y"}
 
 def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> Source:
     """A `Data` or `HeteroData`, which has no other arrays but `leave_out`."""
+    if not hasattr(data, "stores"):
+        raise InputError(
+            f"a graph is made of one PyG Data or HeteroData, not of a {type(data).__name__}: take one, as dataset[0]"
+        )
     if "adj_t" not in leave_out:
         data = _with_edge_lists(data)
     check_left_out(type(data).__name__, _unused(data), leave_out, _WHY_UNUSED)

@@ -101,7 +101,7 @@ def check_left_out(where: str, unused: Iterable[str], leave_out: Collection[str]
         reasons = "".join(f" ({why[name]})" for name in dropped if name in why)
         raise InputError(
             f"{where} has {', '.join(dropped)}, which Weft does not use{reasons}: leave it out by name "
-            f"(leave_out={tuple(dropped)!r}, or --leave-out {','.join(dropped)})"
+            f"(weft.Graph.from_pyg(data, leave_out={tuple(dropped)!r}), or --leave-out {','.join(dropped)})"
         )
     for name in leave_out:
         if name not in unused:

@@ -32,7 +32,20 @@ from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
 # What others call settings that have another name here.
-_ELSEWHERE = {"learning_rate": "lr", "learn_rate": "lr", "hidden_channels": "hidden", "num_neighbors": "fanouts"}
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "learn_rate": "lr",
+    "hidden_channels": "hidden",
+    "num_neighbors": "fanouts",
+    "num_workers": "loaders",
+}
+# What isn't one, and where it is.
+_NO_SETTING = {
+    "shuffle": "training batches always are",
+    "input_nodes": "weft.Loader takes seeds=, or split=",
+    "leave_out": "weft.Graph.from_pyg(data, leave_out=...) makes a graph without some arrays",
+    "out": "weft.train trains the model in place: save it with torch, or set checkpoint",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +198,7 @@ def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:
         for key, of in table.items():
             if key not in FIELDS:
                 hint = near(_ELSEWHERE.get(key, key), [*FIELDS, *GROUPS] if isinstance(of, Mapping) else FIELDS)
-                hint = hint or f"known ones are {', '.join(FIELDS)}"
+                hint = _NO_SETTING.get(key, "") or hint or f"known ones are {', '.join(FIELDS)}"
                 raise ConfigError(f"{where}: there is no setting {key!r}; {hint.rstrip()}")
             if key in flat:
                 raise ConfigError(f"{where}: {key} is set twice: in the table [{PLACES[key][0]}], and by itself")

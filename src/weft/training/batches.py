@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import ClassVar, TypedDict
+from typing import ClassVar, NoReturn, TypedDict
 
 import numpy as np
 import torch
@@ -87,6 +87,13 @@ class Batch:
             self._kept += [part] if self._count == 1 else []
             yield part
         self._over = True
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What PyG's batches have, and these don't."""
+        raise AttributeError(
+            f"a batch has no {name}: run(batch) computes the rows of batch.seeds, whose labels are batch.y, from its input "
+            f"rows batch.x and the edges of each layer, batch.blocks"
+        )
 
     def finish(self) -> None:
         """Go through parts that were not used: other workers may count on it."""

@@ -314,7 +314,10 @@ def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertic
 def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | None:
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
-        return None if split == "train" else graph.seeds(split)
+        of_split = None if split == "train" else graph.seeds(split)
+        if of_split is not None and not len(of_split):
+            raise ConfigError(f"the graph has no vertices in the split {split!r}: choose another, or give seeds=")
+        return of_split
     if isinstance(seeds, str):
         raise ConfigError(
             f"seeds are vertices here (ids, or a mask), not {seeds!r}: where a plan computes them, its text says, as in "

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from weft import _kernels
+from weft.errors import ConfigError
 from weft.keys import seed_everything
 from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, kept_with_gradients, plain_state, running_averages
 from weft.operations import Draws
@@ -113,13 +114,17 @@ class Run:
         self.plan, self.plan_name = team.plan, str(team.plan)
         self.forward.use(team.background, self.meter, self.settings.budget)
 
-    def __call__(self, batch: Batch | Part) -> Tensor:
+    def __call__(self, batch: Batch | Part, *others: object) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
         In training the random numbers of torch, numpy and Python begin anew with each batch, so that any plan draws the same
         ones for parameters (DropConnect) and for whole layers; of rows only those of dropout are, which are keyed. What runs
         a batch again draws others.
         """
+        if others or not isinstance(batch, Batch | Part):
+            raise ConfigError(
+                "run takes a batch of its loader, which has rows and edges: run(batch), not run(x, edge_index)"
+            )
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
         part.runs += 1
@@ -227,6 +232,11 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
     `beside`: modules outside of the model that are trained along, such as a loss with parameters: they begin with the same
     values on all workers, and `sync` sums their gradients, too.
     """
+    if not isinstance(loader, Loader):
+        raise ConfigError(
+            f"parallel takes a loader of Weft, not a {type(loader).__name__}: loader = weft.Loader(graph, fanouts=[10, 10], "
+            f"batch_size=1024), of a graph or a PyG Data, gives the batches that the model is run on"
+        )
     run = Run(model, loader, beside=beside)
     for text in run.notices():
         loader.notify(text)
