@@ -221,6 +221,7 @@ class RunState:
             self._check_same_run(found, then)
             self._check_past(found.folder.name, then, progress)
             self._tell_others(found)
+            _check_same_model(found, self._model)
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
@@ -346,6 +347,20 @@ def _check_saved(model: nn.Module) -> None:
             f"kept ({' '.join(str(error).split())}): PyG's Linear saves its weight alone, so put weight_norm and the like "
             f"on a torch.nn.Linear"
         ) from None
+
+
+def _check_same_model(found: Checkpoint, model: nn.Module) -> None:
+    """A checkpoint of another model, by the names and shapes of what that has, is no damaged one."""
+    now, then = (
+        {name: tuple(tensor.shape) for name, tensor in of.items()} for of in (model.state_dict(), found.part("model."))
+    )
+    for name in sorted(now.keys() | then.keys()):
+        if now.get(name) != then.get(name):
+            said = [f"{of[name]}" if name in of else "none" for of in (then, now)]
+            raise TrainingError(
+                f"the checkpoint {found.folder.name} is of another model, with {name} of shape {said[0]} (now {said[1]}): "
+                f"train the model that it is of, or choose another folder"
+            )
 
 
 def _in_words(run: Run) -> list[str]:

@@ -499,3 +499,15 @@ def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):
     assert refused
     longer, _ = run(graph, checkpoint=tmp_path / "kept", resume=True, epochs=3)  # it has ended
     assert longer.history[:2] == first.history
+
+
+def test_a_checkpoint_of_another_model_is_told_as_that(graph, tmp_path):
+    def trained(*widths, epochs, **more):
+        model = GraphSAGE(6, *widths)
+        return weft.train(graph, model, fanouts=(3, 3), epochs=epochs, checkpoint=tmp_path / "kept", **more)
+
+    trained(8, 2, 4, epochs=1)
+    with pytest.raises(
+        TrainingError, match=r"is of another model, with convs.0.lin_l.bias of shape \(8,\) \(now \(16,\)\)"
+    ):
+        trained(16, 2, 4, epochs=2, resume=True)
