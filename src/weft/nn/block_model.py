@@ -44,12 +44,12 @@ class BlockModel:
         layers, graph = program.layers, program.graph
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
         run.sliced = not layers[0].whole_rows
-        several = program.comm.size > 1 and not run.sliced and torch.is_grad_enabled()
+        travel = layers[0].crosses and program.comm.size > 1 and torch.is_grad_enabled()
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
                 raise ModelError(_depth_message(depth + 1, len(layers), "or more"))
-            if not depth and several:
+            if not depth and travel:
                 rows = self._learned_alike(rows)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 

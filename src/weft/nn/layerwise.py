@@ -54,7 +54,7 @@ class LayerwiseRunner:
         `outputs` are the results of the earlier convolutions for the same rows; `node_type` is of these rows, if known.
         """
         run, there = Pass([len(x)] * 1000), edge_data or {}
-        there = there | {ATTRIBUTES: there.get("edge_weight", False) and takes_attributes(self._model, None)}
+        there = there | {ATTRIBUTES: there.get("edge_weight", False) and takes_attributes(self._model, x.shape[-1])}
         calls = iter(range(1000))
 
         def replay(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
