@@ -100,14 +100,22 @@ def _joined(argv: list[str]) -> list[str]:
     return found
 
 
+_ERRORS = 2  # the standard error
+
+
 class _Unread(FileIO):
-    """A stream whose reader may end before the command does (`| head`): what is told from then on is dropped."""
+    """A stream whose reader may end before the command does (`| head`): what is told from then on is dropped.
+
+    So are words on the standard error that can't be written: there is nowhere else to say so.
+    """
 
     def write(self, data: "ReadableBuffer", /) -> int:
         """Write what is read, or say that it was written."""
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if not isinstance(error, BrokenPipeError) and self.fileno() != _ERRORS:
+                raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return memoryview(data).nbytes
 
@@ -149,7 +157,7 @@ def _could_not_write(error: OSError) -> int:
         remedy = "check the owner and mode of it, and of the folders that it is in"
         print(f"weft: no permission for {error.filename}: {remedy}", file=sys.stderr)
         return 2
-    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
+    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"weft: standard output can't be written ({error.strerror}): write it to another place", file=sys.stderr)

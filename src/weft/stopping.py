@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-_DEADLY = (signal.SIGTERM, signal.SIGUSR1)
+_DEADLY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
 class Stopped(KeyboardInterrupt):

@@ -98,6 +98,23 @@ def test_under_torchrun_by_a_plan_file(graphs, alone, tmp_path, run):
     assert far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
 
 
+@pytest.mark.slow
+def test_torchruns_own_restarts_meet_anew(graphs, alone, tmp_path):
+    """Its store lives over all attempts: what the first one wrote there is not the second one's."""
+    command = ["torchrun", "--nproc-per-node", 2, "--max-restarts", 1]
+    command += ["--master-port", free_port(), tmp_path / "twice.py", "train", graphs / "parts-2", *SETTINGS]
+    command += ["--batch-size", 60, "--threads", 1, "--plan", "split", "--timeout", 20, "--out", tmp_path / "m"]
+    (tmp_path / "twice.py").write_text(
+        "import os, sys, weft.cli, weft.training\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':\n"
+        "    weft.training.Trainer.fit = lambda self, *given: os._exit(9)\n"
+        "sys.exit(weft.cli.main())\n"
+    )
+    done = anew(command, os.environ | {"TMPDIR": str(tmp_path)})
+    assert done.returncode == 0, done.stderr
+    assert far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
+
+
 def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):
     file = tmp_path / "plan.json"
     for text, reason in (

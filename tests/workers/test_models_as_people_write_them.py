@@ -1092,6 +1092,58 @@ def test_gradients_of_rows_can_be_hooked(ranks, graphs):
     assert all(h.grad is not None and h.grad.abs().sum() > 0 for h in kept[:2])
 
 
+def test_hooks_that_are_not_linear_are_refused_where_gradients_come_in_parts(ranks, graphs):
+    """Several workers have parts of a row's gradient, and so have pieces of a batch; on the full graph its owner has all."""
+
+    class Clipped(Two):
+        def between(self, x):
+            if x.requires_grad:
+                x.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+            return x.tanh()
+
+    for size, options in (2, {"plan": "gdp"}), (1, {"micro_batches": 2}):
+        with pytest.raises(ModelError, match="a function that is not linear"):
+            ranks(size, partial(losses, folder=graphs, make=partial(Clipped, SAGEConv), **options))
+    agree(ranks, graphs, partial(Clipped, SAGEConv), full_graph=True)
+
+
+class NormedFirst(Two):
+    """Steps a buffer before its first convolution, in place, and multiplies by it."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.enter = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("steps", torch.ones(()))
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self.steps += 1
+        return super().forward(self.enter(x) * self.steps, edge_index)
+
+
+class WarmsUp(Two):
+    """Learns before its first convolution from some step on; and unfreezes a part of itself by itself."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.calls, self.add = 0, nn.Parameter(torch.full((WIDTH,), 0.3))
+        self.second.lin_l.requires_grad_(False)
+
+    def forward(self, x, edge_index):
+        self.calls += self.training
+        if self.calls > 3:
+            x = x + self.add
+        if self.calls > 5:
+            self.second.lin_l.requires_grad_()
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("make", [NormedFirst, WarmsUp], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("plan", ["snp", "split", "gdp"])
+def test_models_that_change_before_their_first_convolution(ranks, graphs, make, plan):
+    agree(ranks, graphs, make, epochs=3, seeds=90, plan=plan)
+
+
 def test_hooks_of_modules_gradients_are_refused(graphs):
     model = Two(SAGEConv)
     model.second.lin_l.register_full_backward_hook(lambda module, into, out: None)

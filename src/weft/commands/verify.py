@@ -43,7 +43,8 @@ def _rows(folder: Path) -> Iterator[Row]:
             f"{folder} is no graph, trained model or folder of checkpoints, and has none: name a folder that Weft wrote"
         )
     for place in found:
-        rows = _checkpoint_rows(place) if any(place.glob("state.*")) else _graph_rows(place)
+        rows = [*(_graph_rows(place) if _is_graph(place, folder) else ())]
+        rows += _checkpoint_rows(place) if any(place.glob("state.*")) else ()
         at = "" if place == folder else f"{place.relative_to(folder)}/"
         yield from ((f"{at}{name}".rstrip("/") or "state", size, wrong) for name, size, wrong in rows)
 
@@ -59,15 +60,14 @@ def _places(folder: Path) -> Iterator[Path]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         if (real := os.path.realpath(at)) in met:
             below.clear()
-        elif _is_of_weft(Path(at), folder):
+        elif _is_graph(Path(at), folder) or any(Path(at).glob("state.*")):
             yield Path(at)
         met.add(real)
 
 
-def _is_of_weft(place: Path, folder: Path) -> bool:
-    """Is it a graph or a checkpoint? The folder itself is one where it has arrays."""
-    files = [weft.graph.MANIFEST, "state.*", *(["*.npy"] if place == folder else ["indptr.npy"])]
-    return any(any(place.glob(name)) for name in files)
+def _is_graph(place: Path, folder: Path) -> bool:
+    """The folder itself is one where it has arrays."""
+    return any(any(place.glob(name)) for name in (weft.graph.MANIFEST, "*.npy" if place == folder else "indptr.npy"))
 
 
 def _graph_rows(folder: Path) -> Iterator[Row]:

@@ -54,7 +54,7 @@ def meet(
         "secret": "none given" if secret is None else "given",
     }
     try:
-        store = _store(place, where, limit)
+        store = dist.PrefixStore(_attempt(), _store(place, where, limit))
         store.set_timeout(limit)
         cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own)})
         names = [card["host"] for card in cards]
@@ -77,6 +77,11 @@ def meet(
             f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
     return store, hosts, secret, lacking
+
+
+def _attempt() -> str:
+    """Which attempt at the run this is: a store of torchrun's lives over all, and has what earlier ones wrote."""
+    return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
 def devices_here() -> list[str]:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
-    from weft.nn.depths import Passage, check_can_run, in_mode, passage, takes_slices, walk
+    from weft.nn.depths import Passage, check_can_run, check_hooks, in_mode, passage, takes_slices, walk
     from weft.nn.kept_state import KeptState, Unlisted, kept_with_gradients, learned_by, left_alone, plain_state
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending

@@ -16,6 +16,7 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
+from weft.nn.kept_state import plain_state
 from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Handle, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -34,7 +35,7 @@ class BlockModel:
         self.model, self.kind, self._width = model, type(model).__name__, width
         convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
         self._convolutions = {conv: convolution_of(conv) for conv in convs}
-        self._passage: tuple[list[bool], Passage] | None = None  # with the parameters that were learned then
+        self._passage: tuple[list[bool], list[object], Passage] | None = None  # with what was learned and kept then
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:
         """The model's rows for the seeds; `key`: the parts of the batch's key, from which dropout is drawn."""
@@ -45,12 +46,13 @@ class BlockModel:
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
         run.sliced = not layers[0].whole_rows
         travel = layers[0].crosses and program.comm.size > 1 and torch.is_grad_enabled()
+        ahead = self._look_ahead() if travel else None
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
                 raise ModelError(_depth_message(depth + 1, len(layers), "or more"))
-            if not depth and travel:
-                rows = self._learned_alike(rows)
+            if not depth and ahead is not None:
+                rows = self._learned_alike(rows, ahead)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
@@ -60,20 +62,31 @@ class BlockModel:
             raise ModelError(_depth_message(depth, len(layers)))
         return out
 
-    def _learned_alike(self, rows: Tensor) -> Tensor:
-        """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
+    def _look_ahead(self) -> Passage:
+        """How rows go through the model; looked at again where other parameters are learned."""
         learned = [parameter.requires_grad for parameter in self.model.parameters()]
         if self._passage is None or self._passage[0] != learned:
-            self._passage = learned, passage(self.model, self._width)
-        known = self._passage[1]
-        if rows.requires_grad == known.learned or not known.known:
+            found = passage(self.model, self._width)
+            self._passage = learned, self._kept(), found
+        return self._passage[-1]
+
+    def _kept(self) -> list[object]:
+        """What the model keeps, as far as it tells that it has gone on."""
+        return [*plain_state(self.model), *(buffer._version for buffer in self.model.buffers())]
+
+    def _learned_alike(self, rows: Tensor, ahead: Passage) -> Tensor:
+        """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
+        if rows.requires_grad == ahead.learned or not ahead.known:
             return rows
-        if rows.requires_grad:
-            raise ModelError(
-                f"{self.kind} computes with parameters before its first convolution for some rows alone, so that workers "
-                f"without such rows would not send the same: let it do so for all, as in x = torch.where(mask, learned, x)"
-            )
-        return rows.detach().requires_grad_()
+        if not rows.requires_grad:
+            return rows.detach().requires_grad_()
+        if self._passage is not None and self._passage[1] != self._kept():  # so it may have changed on all workers
+            self._passage = None
+            return rows
+        raise ModelError(
+            f"{self.kind} computes with parameters before its first convolution for some rows alone, so that workers "
+            f"without such rows would not send the same: let it do so for all, as in x = torch.where(mask, learned, x)"
+        )
 
     @property
     def depth(self) -> int:

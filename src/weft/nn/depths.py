@@ -15,9 +15,10 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import generator
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Pass, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Pass, alike, call_model
 
 DEEPEST = 1000  # convolutions in a row
+Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]
 _DRAWN = 64  # random rows that a model is tried on
 
 
@@ -98,6 +99,7 @@ def _on_few_rows(
     sliced: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     drawn: bool = False,
+    hooked: Hooked | None = None,
 ) -> None:
     """A forward as in training, of as many rows as norms need, or of more that are `drawn`.
 
@@ -118,7 +120,22 @@ def _on_few_rows(
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
 
     with torch.random.fork_rng(devices=[]), state_kept(model):
-        answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, gradients=True)
+        answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
+
+
+def check_hooks(model: nn.Module, width: int) -> None:
+    """Refuse hooks of rows' gradients that do not treat each part of a sum alike: several workers have parts of them."""
+    hooked: Hooked = []
+    with suppress(ModelError):  # which a run tells
+        _on_few_rows(model, width, lambda x, inputs: None, drawn=True, hooked=hooked)
+    for rows, hook in hooked:
+        one, other = (torch.from_numpy(generator(seed).normal(size=rows.shape)).to(rows) for seed in (0, 1))
+        first, second, both = (hook(gradient) for gradient in (one, other, one + other))
+        if first is not None and second is not None and both is not None and not alike(first + second, both):
+            raise ModelError(
+                f"{type(model).__name__} hooks the gradient of rows by a function that is not linear (register_hook), of "
+                f"which workers and pieces of a batch have parts: clip parameters' gradients, or train on the full graph"
+            )
 
 
 _TAKES_ATTRIBUTES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -191,11 +208,12 @@ def answered(
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     sliced: bool = False,
     gradients: bool = False,
+    hooked: Hooked | None = None,
 ) -> int:
     """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
 
     `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones. `sliced`: are they slices
-    of columns? `gradients`: is it seen what they go through?
+    of columns? `gradients`: is it seen what they go through? `hooked` gets what hooks gradients of rows.
     """
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
@@ -206,7 +224,7 @@ def answered(
             everything[ATTRIBUTES] = takes_attributes(model, width)
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
-            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced)
+            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         raise ModelError(

@@ -22,13 +22,14 @@ Attributes = dict[str, tuple[object, object]]  # the thing, and where it may cha
 
 
 class KeptState:
-    """What a module and those in it keep, as it was when this was made."""
+    """What a module and those in it keep, and which parameters are learned, as it was when this was made."""
 
     def __init__(self, module: nn.Module, besides: Container[str] = ()) -> None:
         """`besides`: the buffers that are none of it, by name."""
         self._module = module
         self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if name not in besides}
         self._attributes = [(part, _attributes(part)) for part in module.modules() if not _is_lazy(part)]
+        self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def has_changed(self) -> bool:
         """Are there other attributes by now, or other things in them?"""
@@ -43,6 +44,8 @@ class KeptState:
                     buffer.copy_(kept)
         for part, before in self._attributes:
             _put_back(part, before)
+        for parameter, learned in self._learned:
+            parameter.requires_grad_(learned)
 
 
 @contextmanager

@@ -39,13 +39,15 @@ _SWAP = ("transpose", "swapaxes", "swapdims")
 _ALL = ("take", "t", "adjoint", "msort")
 _SHAPE = (Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
 # What is of this very tensor, as gradients come to it: not of another with the same numbers.
+_TOLD: tuple[Any, ...] = Tensor.grad, Tensor.grad_fn, Tensor.retains_grad, Tensor.is_leaf
+_GIVEN: tuple[Any, ...] = Tensor.grad, Tensor.requires_grad
 _OF_ITSELF = {
     Tensor.register_hook,
     Tensor.retain_grad,
     Tensor.requires_grad_,
-    Tensor.grad.__get__,  # type: ignore[union-attr]
-    Tensor.retains_grad.__get__,  # type: ignore[attr-defined]
-    Tensor.is_leaf.__get__,  # type: ignore[attr-defined]
+    *(of.__get__ for of in _TOLD),
+    *(of.__set__ for of in _GIVEN),
+    _GIVEN[0].__delete__,
 }
 
 
@@ -58,6 +60,7 @@ class Pass:
     key: tuple[int, ...] | None = None  # its parts
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
+    hooked: list[tuple[Tensor, Callable[[Tensor], Tensor | None]]] | None = None  # gets rows whose gradients are hooked
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
 
@@ -149,6 +152,8 @@ class Rows(Tensor):
         """Trim what goes in to the deepest, run the function on plain tensors, mark what comes out."""
         kwargs = kwargs or {}
         if func in _OF_ITSELF:
+            if func is Tensor.register_hook and args[0].run.hooked is not None:
+                args[0].run.hooked.append((args[0].plain().detach(), args[1]))
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **kwargs)
         found = list(_rows_in(args)) + list(_rows_in(tuple(kwargs.values())))

@@ -20,6 +20,7 @@ from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most
+_RUN = 64  # workers at most, where each sends otherwise
 _SAMPLED, _SAMPLED_EDGES = 256, 100_000  # vertices, and edges at most, of those that show what is sent
 
 
@@ -54,7 +55,8 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
         own_block = Block(some.indptr, some.src, some.num_src, values=some.values)
         return _Run(graph, met, (depth, stay), (workers, few_own), own_block, rank)
 
-    counted = _of_each(workers, lambda rank: run(rank).counted())
+    alike = not met.convolution.typed  # else it hangs on each one's own vertices' relations
+    counted = _of_each(workers, lambda rank: run(rank).counted(), alike)
     every = list(zip(*counted, strict=True))  # each exchange, of all workers
     sent = [sum(one.sent * one.row for one in each) for each in every if not each[0].summed]
     summed = sum(each[0].sent * each[0].row for each in every if each[0].summed)
@@ -63,8 +65,16 @@ def sliced(graph: Graph, met: Met, depth: int, workers: int, stay: bool) -> Slic
     return SlicedPart(depth, cost, messages, summed / max(1, some.num_edges), run(0).by_rounds())
 
 
-def _of_each(workers: int, counted: Callable[[int], list[Recorded]]) -> list[list[Recorded]]:
-    """What each worker sends. All widths get narrower with the rank: between two that send the same, everybody does."""
+def _of_each(workers: int, counted: Callable[[int], list[Recorded]], alike: bool) -> list[list[Recorded]]:
+    """What each worker sends.
+
+    All widths get narrower with the rank: between two that send the same, everybody does, where their rows are `alike`. Of
+    others that are very many, some stand for those around them.
+    """
+    if not alike:
+        some = sorted({round(rank) for rank in np.linspace(0, workers - 1, _RUN)})
+        found = [counted(rank) for rank in some]
+        return [found[at] for at in np.abs(np.subtract.outer(np.arange(workers), some)).argmin(1)]
     of_each = {rank: counted(rank) for rank in {0, workers - 1}}
 
     def fill(first: int, last: int) -> None:

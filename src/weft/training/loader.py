@@ -38,6 +38,9 @@ from weft.training.team import When
 
 Reads = Callable[[Plan], np.ndarray | None]  # how often a dry run read each vertex under a plan
 
+_OF_BATCHES = "sampler", "replace", "weighted", "full_graph", "task", "negatives", "num_negatives", "link_split"
+_IN_STATES = "epoch", "batch", "schedule", "graph", "batch_size", "seed"
+
 
 class Loader:
     """Goes over the training vertices of a graph in batches, an epoch a `for` loop, with any number of workers.
@@ -176,28 +179,41 @@ class Loader:
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as plain data: the batches that were given out are done."""
-        where = {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state}
-        drawn = {key: getattr(self.settings.sampling, key) for key in ("sampler", "replace", "weighted", "full_graph")}
-        fanouts = self.settings.sampling.fanouts
-        return where | {
+        return {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state} | self._batches()
+
+    def _batches(self) -> dict[str, Any]:
+        """All that says which batches it draws."""
+        sampling = self.settings.sampling
+        fanouts = None if sampling.fanouts is None else [*sampling.fanouts]
+        if fanouts is not None and fanouts == Settings().fanouts_for(len(fanouts)):  # the usual ones
+            fanouts = None
+        drawn = {key: self.settings[key] for key in _OF_BATCHES}
+        return {
             "graph": self.graph.identity,
             "batch_size": self.mode.batch_size,
             "seed": self.settings.optimisation.seed,
-            "examples": self.objective.count("train"),
-            "fanouts": None if fanouts is None else [*fanouts],
+            "examples": self._examples(),
+            "fanouts": fanouts,
             **drawn,
         }
+
+    def _examples(self) -> str:
+        """How many examples there are, and of vertices, which."""
+        told = f"{self.objective.count('train')}"
+        if not isinstance(self.objective, VertexObjective):
+            return told
+        seeds, ids = np.asarray(self.objective.seeds["train"]), self.objective.graph.original_ids
+        own = np.sort(seeds if ids is None else ids[seeds]).astype(np.int64)
+        return f"{told} ({zlib.crc32(own.tobytes()):08x})"
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on where a loader stood: of the same batches, whatever their plan and number of workers."""
         if self._loop is not None:
             raise ConfigError("a loop goes over this loader: leave it before the loader goes on elsewhere")
-        here = self.state_dict()
-        if lacks := sorted(here.keys() - state.keys()):
+        here = self._batches()
+        if lacks := [name for name in _IN_STATES if name not in state]:
             raise ConfigError(f"this is no state of a loader, which has a {lacks[0]}: give what state_dict() gave")
-        for name in here:
-            if name in ("epoch", "batch", "schedule"):
-                continue
+        for name in (name for name in here if name in state):  # an older Weft's has fewer
             same = self.graph.is_known_as(state[name]) if name == "graph" else state[name] == here[name]
             if not same:
                 over = " (over all workers)" if name == "batch_size" else ""

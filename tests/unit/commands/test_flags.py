@@ -137,6 +137,14 @@ def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path, words):
     assert (done.returncode, done.stderr) == (2, said)
 
 
+def test_words_that_can_not_be_written_anywhere_leave_the_exit_code(tmp_path):
+    """A mistake is one (2), not a lost worker (1), though its sentence meets a full disk."""
+    with open("/dev/full", "w") as full:
+        for streams in ({"stderr": full, "stdout": subprocess.PIPE}, {"stderr": full, "stdout": full}):
+            command = [sys.executable, "-m", "weft.cli", "info", "nosuch"]
+            assert subprocess.run(command, cwd=tmp_path, **streams).returncode == 2
+
+
 @pytest.mark.parametrize("log", ["json", "human"])
 def test_a_run_goes_on_when_nobody_reads_what_it_tells(tmp_path, monkeypatch, log):
     """As after `| head -1`: what counts is the model."""

@@ -114,18 +114,18 @@ def test_few_of_many_workers_show_what_all_send(near, monkeypatch, conv):
     """Slices get narrower with the rank, the last ones are empty: who lies between two that send the same needn't run."""
     met, runs = Met(convolution_of(conv), 12, 18, learned=True), 0
 
-    def counting(workers, counted):
+    def counting(workers, counted, alike):
         def noted(rank):
             nonlocal runs
             runs += 1
             return counted(rank)
 
-        return looked_at(workers, noted)
+        return looked_at(workers, noted, alike)
 
     looked_at = slice_bench._of_each
     monkeypatch.setattr(slice_bench, "_of_each", counting)
     few = sliced(near._graph, met, 1, 40, False)
-    monkeypatch.setattr(slice_bench, "_of_each", lambda workers, counted: [counted(rank) for rank in range(workers)])
+    monkeypatch.setattr(slice_bench, "_of_each", lambda workers, counted, alike: [*map(counted, range(workers))])
     every = sliced(near._graph, met, 1, 40, False)
     assert (few.messages, few.edge_bytes) == (every.messages, every.edge_bytes)
     assert runs <= 20
