@@ -12,6 +12,8 @@ A text says what was wrong, where, and what to do. Mistakes of Weft itself are a
     `- TrainingError      a run that can't go on: NaN loss, no seeds, a checkpoint of another run
 """
 
+import inspect
+
 
 def reason_of(error: BaseException) -> str:
     """What an error of another library says, as part of a sentence: its first line, or its name if it says nothing."""
@@ -57,3 +59,19 @@ class TrainingError(WeftError):
 def kind_of(error: WeftError) -> type[WeftError]:
     """Which of these it is, if it is of a kind of its own."""
     return next(kind for kind in type(error).mro() if kind.__module__ == __name__)
+
+
+def caller_outside(*packages: str) -> str:
+    """The function by which some packages are called here; of PyG's helpers, the one that is called from elsewhere."""
+    frame, name = inspect.currentframe(), ""
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        helper = module.startswith("torch_geometric.utils")
+        if module.partition(".")[0] not in packages:
+            if name and not helper:
+                break
+            name = frame.f_code.co_qualname
+            if not helper:
+                break
+        frame = frame.f_back
+    return name or "its forward"

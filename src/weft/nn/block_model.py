@@ -46,13 +46,13 @@ class BlockModel:
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
         run.sliced = not layers[0].whole_rows
         travel = layers[0].crosses and program.comm.size > 1 and torch.is_grad_enabled()
-        ahead = self._look_ahead() if travel else None
+        expected = self._look_ahead() if travel else None
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
                 raise ModelError(_depth_message(depth + 1, len(layers), "or more"))
-            if not depth and ahead is not None:
-                rows = self._learned_alike(rows, ahead)
+            if not depth and expected is not None:
+                rows = self._learned_alike(rows, expected)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
@@ -74,9 +74,9 @@ class BlockModel:
         """What the model keeps, as far as it tells that it has gone on."""
         return [*plain_state(self.model), *(buffer._version for buffer in self.model.buffers())]
 
-    def _learned_alike(self, rows: Tensor, ahead: Passage) -> Tensor:
+    def _learned_alike(self, rows: Tensor, expected: Passage) -> Tensor:
         """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
-        if rows.requires_grad == ahead.learned or not ahead.known:
+        if rows.requires_grad == expected.learned or not expected.known:
             return rows
         if not rows.requires_grad:
             return rows.detach().requires_grad_()

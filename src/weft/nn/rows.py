@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, SlicesError
+from weft.errors import ModelError, SlicesError, caller_outside
 from weft.keys import key as make_key
 from weft.nn.functional import dropped
 from weft.operations import linear
@@ -218,25 +218,10 @@ class Handle(Tensor):
             with torch._C.DisableTorchFunctionSubclass():
                 return func(*args, **(kwargs or {}))
         raise ModelError(
-            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)}"
-            f"{_by_whom()}): on blocks the edges differ from layer to layer. Move that computation into a MessagePassing "
-            f"convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
+            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)} in "
+            f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
+            f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
         )
-
-
-def _by_whom() -> str:
-    """The function of a model's, or of PyG's, that comes here by an operation of torch's, in words."""
-    frame, name = inspect.currentframe(), ""
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if module.partition(".")[0] not in ("torch", "weft"):
-            if name and not module.startswith("torch_geometric.utils"):
-                break
-            name = f" in {frame.f_code.co_qualname}"
-            if not module.startswith("torch_geometric.utils"):
-                break
-        frame = frame.f_back
-    return name
 
 
 def without_depth(x: Tensor) -> Tensor:

@@ -74,10 +74,11 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
         )
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
-    if not settings.sampling.full_graph and (workers > 1 or settings.parallel.micro_batches > 1):
+    batches = not settings.sampling.full_graph
+    if batches and max(workers, settings.parallel.micro_batches) > 1:
         check_hooks(model, width)
-    if workers > 1 or not settings.sampling.full_graph:
-        fewer = 1 if settings.sampling.full_graph else 3  # convolutions behind which there may be fewer rows
+    if batches or workers > 1:
+        fewer = 3 if batches else 1  # convolutions behind which there may be fewer rows
         check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)
 
 
