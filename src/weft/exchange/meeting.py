@@ -56,6 +56,7 @@ def meet(
     try:
         store = dist.PrefixStore(_attempt(), _store(place, where, limit))
         store.set_timeout(limit)
+        _check_alone(store, rank)
         cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own)})
         names = [card["host"] for card in cards]
         hosts = [list(dict.fromkeys(names)).index(name) for name in names]
@@ -73,10 +74,29 @@ def meet(
             secret = store.get(_SECRET)
     except (RuntimeError, ValueError) as error:
         raise ClusterError(
-            f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({reason_of(error)}): start "
-            f"all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
+            f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({_reason(place, error)}): "
+            f"start all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
     return store, hosts, secret, lacking
+
+
+def _check_alone(store: dist.Store, rank: int) -> None:
+    """Refuse to be a worker that another process is."""
+    mine = f"process {os.getpid()} on {socket.gethostname()}".encode()
+    first = store.compare_set(f"weft/taken/{rank}", "", mine.decode())
+    if first != mine:
+        raise ClusterError(
+            f"two workers have RANK {rank}, this one and {first.decode()}: give each its own, from 0 to WORLD_SIZE - 1"
+        )
+
+
+def _reason(place: WorkerPlace, error: Exception) -> str:
+    """Why workers could not meet: torch waits for names that nobody knows, too."""
+    try:
+        socket.getaddrinfo(place.master, place.port)
+    except OSError as unknown:
+        return f"no host is known here as {place.master}: {reason_of(unknown)}"
+    return reason_of(error)
 
 
 def _attempt() -> str:

@@ -145,3 +145,20 @@ def test_as_many_files_may_be_open_as_connections_take(monkeypatch):
         limits[0] = both
         meeting.have_files(3)
     assert not set_to
+
+
+def test_two_processes_of_one_rank_are_told_so():
+    store = dist.HashStore()
+    meeting._check_alone(store, 1)
+    meeting._check_alone(store, 1)  # the same one meets again
+    store.set("weft/taken/2", "process 7 on elsewhere")
+    with pytest.raises(
+        ClusterError, match=r"two workers have RANK 2, this one and process 7 on elsewhere: give each its"
+    ):
+        meeting._check_alone(store, 2)
+
+
+def test_a_first_worker_whose_name_nobody_knows_is_told_as_that():
+    place = WorkerPlace(1, 2, "0", 2, "no.such.host.invalid", 29500)
+    with pytest.raises(ClusterError, match=r"\(no host is known here as no.such.host.invalid: .*\): start all 2"):
+        meeting.meet(place, 1.0, "sockets", None)
