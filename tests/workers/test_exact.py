@@ -396,3 +396,42 @@ def test_plans_at_random(ranks, graphs, alone, seed):
         cases.append(case(graphs, model, "gdp", workers, draw.choice(METHODS), plan=some_plan(draw, usual)))
         names.append((model, str(cases[-1]["plan"])))
     compare([alone[model, "{}"] for model, _ in names], run(ranks, cases, workers, train), names)
+
+
+DRAWN = {
+    "neighbor": {},
+    "replace": {"replace": True},
+    "labor": {"sampler": "labor"},
+    "layer": {"sampler": "layer"},
+}
+SUMS = [
+    "sage-mean",
+    "sage-mean-project",
+    "gcn",
+    "gcn-weights",
+    "gin",
+    "declared",
+    "jk",
+]  # what estimates can be added up
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 9))])
+def test_samplers_at_random(ranks, graphs, seed):
+    """Whatever draws, as many neighbours as may be, for batches of any size: against one worker that draws so."""
+    draw, workers, cases, alone = random.Random(seed), 2 + seed % 3, [], []
+    for _ in range(10):
+        drawn = draw.choice(list(DRAWN))
+        model = draw.choice(SUMS if drawn == "layer" else [model for model in FAST if CAN[model] is not WHOLE])
+        counts = [-1, 7, 40, 300] if drawn == "layer" else [-1, 1, 2, 5]
+        more = {
+            "fanouts": [draw.choice(counts), draw.choice(counts)],
+            "batch_size": draw.choice([5, 23, 90]),
+            "sampling": DRAWN[drawn],
+            "steps": 3,
+        }
+        usual = ["local", "pull", "push", "cover", *([] if CAN[model] is NO_COLUMNS else ["columns"])]
+        cases.append(
+            case(graphs, model, "gdp", workers, draw.choice(METHODS), **more) | {"plan": some_plan(draw, usual)}
+        )
+        alone.append(case(graphs, model, "gdp", 1, **more))
+    compare(run(ranks, alone, 1, train), run(ranks, cases, workers, train), [str(one) for one in cases])
