@@ -4,6 +4,7 @@ import atexit
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -192,11 +193,12 @@ class Loader:
             "graph": self.graph.identity,
             "batch_size": self.mode.batch_size,
             "seed": self.settings.optimisation.seed,
-            "examples": self._examples(),
+            "examples": self._examples,
             "fanouts": fanouts,
             **drawn,
         }
 
+    @cached_property
     def _examples(self) -> str:
         """How many examples there are, and of vertices, which."""
         told = f"{self.objective.count('train')}"
