@@ -111,7 +111,7 @@ def test_archives_are_to_be_unpacked(tmp_path, capsys):
 
 def test_nothing_there(raw, tmp_path, capsys):
     assert "there is nothing at" in refuse(capsys, tmp_path, tmp_path / "nowhere", tmp_path / "out")
-    assert "--nodes goes with a table of edges" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--nodes", raw)
+    assert "--nodes goes with one table of edges" in refuse(capsys, tmp_path, raw, tmp_path / "out", "--nodes", raw)
 
 
 def test_memory_that_is_no_size(raw, tmp_path, capsys):
