@@ -13,7 +13,7 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
-from weft.keys import generator
+from weft.keys import generator, seeded
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Pass, alike, call_model
 
@@ -119,7 +119,7 @@ def _on_few_rows(
         with in_mode(conv, False):  # of one row
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
 
-    with torch.random.fork_rng(devices=[]), state_kept(model):
+    with seeded(0), state_kept(model):  # and no other worker's thread draws meanwhile
         answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
 
 

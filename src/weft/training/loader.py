@@ -4,7 +4,6 @@ import atexit
 import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from weft.keys import Stream
 from weft.meter import Meter
 from weft.nn import encoder_of
 from weft.plan import Plan, Settings, check_loader
+from weft.threads import cached_property
 from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
 from weft.training.models import plan_for
