@@ -322,7 +322,7 @@ def test_a_checkpoint_whose_tensors_can_not_be_is_refused(tmp_path, tensors):
     before, state = checkpoint.load(step)
     del state["version"], state["crc32"], state["sum"]
     checkpoint.save(step, (before | tensors) if tensors else {}, state)
-    with pytest.raises(WeftError, match="no run of Weft writes|is of another model, with"):
+    with pytest.raises(WeftError, match=r"no run of Weft writes|is of another model, with"):
         weft.train(graph, **given | {"epochs": 2}, resume=True)
 
 
