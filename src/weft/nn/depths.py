@@ -13,12 +13,11 @@ from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
-from weft.keys import generator, seeded
+from weft.keys import drawing_alone, generator
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Pass, alike, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, alike, call_model
 
 DEEPEST = 1000  # convolutions in a row
-Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]
 _DRAWN = 64  # random rows that a model is tried on
 
 
@@ -119,7 +118,7 @@ def _on_few_rows(
         with in_mode(conv, False):  # of one row
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
 
-    with seeded(0), state_kept(model):  # and no other worker's thread draws meanwhile
+    with drawing_alone(0), state_kept(model):
         answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
 
 

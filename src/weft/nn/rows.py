@@ -23,6 +23,7 @@ from weft.nn.functional import dropped
 from weft.operations import linear
 
 T = TypeVar("T")
+Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and what hooks their gradients
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
 _KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
@@ -60,7 +61,7 @@ class Pass:
     key: tuple[int, ...] | None = None  # its parts
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
-    hooked: list[tuple[Tensor, Callable[[Tensor], Tensor | None]]] | None = None  # gets rows whose gradients are hooked
+    hooked: Hooked | None = None  # gets rows whose gradients are hooked
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
 

@@ -3,6 +3,7 @@
 import random
 from contextlib import closing
 
+import numpy as np
 import pytest
 import torch
 from test_models import CLASSES, WIDTH, assert_equals_pyg, make_graph, rand
@@ -12,7 +13,7 @@ from torch_geometric.nn import GATConv, GCNConv, Linear, MessagePassing, SAGECon
 from weft.errors import ModelError
 from weft.exchange import simulate
 from weft.graph import Graph, communities
-from weft.nn import BlockModel, check_rows
+from weft.nn import BlockModel, check_hooks, check_rows, passage
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.sampling import NeighborSampler
@@ -182,6 +183,20 @@ def test_draws_by_numpy_and_python_are_told_from_those_of_another_worker():
     check(lambda rows, trial: 3)
     with pytest.raises(ModelError, match="the model draws random numbers by numpy or Python"):
         check(lambda rows, trial: rows)
+
+
+def test_a_look_at_how_rows_go_through_a_model_leaves_all_generators():
+    """It is taken in the midst of a batch, whose own draws (a layer that is dropped) come after it."""
+
+    class Drawing(Two):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index) * random.random() * float(np.random.rand() + torch.rand(()))
+
+    model = Drawing(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES))
+    for look in (passage, check_hooks):
+        before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
+        look(model, WIDTH)
+        assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
 
 
 class TestRefusals:

@@ -22,7 +22,7 @@ from weft.devices import Movable
 from weft.errors import ConfigError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.keys import seeded
+from weft.keys import drawing_alone
 from weft.nn import LeftOut, left_alone
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 from weft.plan import Settings
@@ -45,7 +45,7 @@ class Halves(NamedTuple):
         """`tell`: a loss or scores of the examples from one place to another, by a `judge`, which is left alone."""
         found: list[Tensor] = []
         drew: list[DrawnShapes] = []
-        with seeded(0), torch.no_grad(), LeftOut(F.batch_norm):
+        with drawing_alone(0), torch.no_grad(), LeftOut(F.batch_norm):
             for start, end in ((0, count), (0, count // 2), (count // 2, count)):
                 with Draws() as drawn, left_alone(judge):
                     found.append(tell(start, end))
