@@ -187,7 +187,7 @@ def test_what_is_wrong_with_a_table_at_an_address_is_told(weft, shelf, tmp_path)
     wrong = {
         "none.parquet": "there is no table at http.*none.parquet: check the address",
         "nodes.csv": "no permission to read http.*nodes.csv",
-        "folder": "is no table that can be read at an address: name a .parquet, .csv or .tsv file, or copy it here",
+        "folder": "is no table that can be read at an address: name a .parquet, .csv, .tsv or .txt file, or copy it here",
     }
     for name in wrong:
         done = weft("import", f"{shelf.place}{name}", tmp_path / "out")

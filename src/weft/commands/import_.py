@@ -179,7 +179,7 @@ def _source(args: argparse.Namespace) -> weft.graph.Source:
     kind, there = weft.graph.name_at(place).suffix.lower(), isinstance(place, str) or place.is_file()
     if isinstance(place, str) and kind not in _TABLES:
         raise ConfigError(
-            f"{place} is no table that can be read at an address: name a .parquet, .csv or .tsv file, or copy it here"
+            f"{place} is no table that can be read at an address: name a .parquet, .csv, .tsv or .txt file, or copy it here"
         )
     tables = there and kind in (*_TABLES, ".toml")
     if leave_out and tables:

@@ -1,9 +1,9 @@
-"""Tables of edges and vertices: CSV, TSV (compressed too) and Parquet, streamed, with integer or string ids."""
+"""Tables of edges and vertices: CSV, TSV, edge lists (compressed too) and Parquet, streamed, with integer or string ids."""
 
 import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,11 +32,36 @@ from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.remote_file import RemoteFile, name_at
 from weft.graph.source import FeatureTable, Source
 from weft.graph.vertex_names import text_column, text_of
+from weft.threads import cached_property
 
 _ROWS = 1 << 20
 _CSV_BLOCK = 1 << 24  # bytes
 _Read = TypeVar("_Read")
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+_LIST_HEAD = 1 << 16  # bytes of an edge list, within which its comments end
+_COMMENTS = (b"#", b"%")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the lines of a text are to be read."""
+
+    delimiter: str
+    comments: int = 0  # lines before the first that counts
+    names: tuple[str, ...] = ()  # of columns, where no line says them
+
+    @classmethod
+    def of_list(cls, head: bytes) -> "_Layout":
+        """That of an edge list which begins like this, as SNAP and others publish them: there may be comments before
+        its lines, spaces between its columns, and no header."""
+        lines = head.splitlines()
+        comments = next((number for number, line in enumerate(lines) if not line.startswith(_COMMENTS)), len(lines))
+        first = lines[comments].decode(errors="replace") if comments < len(lines) else ""
+        delimiter = next((mark for mark in "\t, " if mark in first), "\t")
+        fields = first.split(delimiter)
+        unnamed = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
+        names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if unnamed else ()
+        return cls(delimiter, comments, names)
 
 
 class Table:
@@ -50,7 +75,9 @@ class Table:
         suffixes = [suffix for suffix in self._name.suffixes if suffix not in _COMPRESSED]
         self._kind = suffixes[-1].lstrip(".").lower() if suffixes else ""
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
-            raise InputError(f"{path} is no table that can be read: use .parquet, .csv or .tsv (.gz, .bz2, .zst too)")
+            raise InputError(
+                f"{path} is no table that can be read: use .parquet, .csv, .tsv or .txt (.gz, .bz2, .zst too)"
+            )
 
     @property
     def is_csv(self) -> bool:
@@ -99,13 +126,21 @@ class Table:
         return tuple(f"{self._name.name}: {name}" for name in self.columns() if name not in used)
 
     def _open_csv(self, columns: Sequence[str] | None, as_text: Sequence[str] = ()) -> pa.csv.CSVStreamingReader:
-        tabs = self._kind in ("tsv", "txt")
+        layout = self._layout
         return pa.csv.open_csv(
             self._streamed(),
-            pa.csv.ReadOptions(block_size=_CSV_BLOCK),
-            pa.csv.ParseOptions(delimiter="\t" if tabs else ","),
+            pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=layout.comments, column_names=layout.names),
+            pa.csv.ParseOptions(delimiter=layout.delimiter),
             pa.csv.ConvertOptions(include_columns=columns, column_types={name: pa.string() for name in as_text}),
         )
+
+    @cached_property
+    def _layout(self) -> _Layout:
+        if self._kind != "txt":
+            return _Layout("\t" if self._kind == "tsv" else ",")
+        source = self._streamed()
+        with pa.input_stream(source) if isinstance(source, Path) else source as stream:
+            return _Layout.of_list(stream.read(_LIST_HEAD))
 
     def _opened(self) -> Path | RemoteFile:
         """What Arrow reads from anywhere in it."""

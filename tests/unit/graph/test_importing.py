@@ -188,6 +188,32 @@ def test_edge_tables_alone(tmp_path, textual):
         assert Graph.open(tmp_path / "n").names.to_pylist() == [5, 2, 9, 0]
 
 
+@pytest.mark.parametrize(
+    ("text", "options", "weights"),
+    [
+        ("# Directed graph\n# FromNodeId\tToNodeId\n0\t1\n2\t1\n", (), None),  # as SNAP publishes them
+        ("0 1\n2 1\n", (), None),
+        ("% bip weighted\n0,1,0.5\n2,1,3\n", ("--weight", "3"), [0.5, 3]),
+        ("#\nsrc dst\n0 1\n2 1\n", (), None),
+        ("from\tto\n0\t1\n2\t1\n", ("--src", "from", "--dst", "to"), None),
+    ],
+)
+@pytest.mark.parametrize("compressed", [False, True])
+def test_edge_lists_without_a_header(tmp_path, text, options, weights, compressed):
+    path = tmp_path / ("edges.txt.gz" if compressed else "edges.txt")
+    path.write_bytes(gzip.compress(text.encode()) if compressed else text.encode())
+    assert main(["import", str(path), str(tmp_path / "g"), *options]) == 0
+    graph = Graph.open(tmp_path / "g")
+    assert graph.num_vertices == 3 and [row[0] for row in lists_of(graph)] == [[], [0, 2], []]
+    assert (None if graph.edge_weight is None else graph.edge_weight.tolist()) == weights
+
+
+def test_lists_of_nothing_but_comments_are_refused(tmp_path, capsys):
+    (tmp_path / "edges.txt").write_text("# nothing\n")
+    assert main(["import", str(tmp_path / "edges.txt"), str(tmp_path / "g")]) == 2
+    assert "can't be read as a table" in capsys.readouterr().err
+
+
 def test_features_in_one_column_of_lists(tmp_path):
     features = np.arange(12, dtype=np.float32).reshape(4, 3)
     nodes = write(pa.table({"id": range(4), "emb": features.tolist()}), tmp_path / "nodes.parquet")
