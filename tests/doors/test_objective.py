@@ -97,6 +97,16 @@ def test_it_is_passed_as_an_object(parts):
     assert list(one.figures) == ["squared error"]
 
 
+def test_an_error_is_told_as_a_number(parts, capsys):
+    from weft_stranger.objective import DegreeObjective
+
+    common = {"fanouts": [4, 3], "epochs": 1, "hidden": 8, "threads": 1}
+    error = weft.train(parts[1], objective=DegreeObjective(), **common).validation
+    assert f"squared error  validation {error:.4g}, test " in capsys.readouterr().out
+    share = weft.train(parts[1], **common).validation
+    assert f"accuracy  validation {share:.2%}, test " in capsys.readouterr().out
+
+
 def focal(rows, labels):
     chance = F.log_softmax(rows, 1).gather(1, labels[:, None])[:, 0]
     return -((1 - chance.exp()) ** 2) * chance

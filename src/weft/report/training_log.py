@@ -94,7 +94,7 @@ class Human:
             case Stepped():
                 self._stepped(event)
             case EpochEnded():
-                self._say(_epoch_line(event, self._started))
+                self._say(self._epoch_line(event))
             case Notice():
                 self._say(Text.assemble(("note", "yellow"), f"  {event.text}"))
             case Finished():
@@ -121,35 +121,34 @@ class Human:
             )
         if event.best_epoch is not None:
             self._say(f"kept the model of epoch {event.best_epoch + 1}, the best on the validation split")
-        parts = [
-            f"{name} {value:.2%}"
-            for name, value in (("validation", event.validation), ("test", event.test))
-            if value is not None
-        ]
-        told = ", ".join(parts) or "no validation or test split to measure on"
+        measured = {"validation": event.validation, "test": event.test}
+        told = self._named({name: value for name, value in measured.items() if value is not None})
+        told = told or "no validation or test split to measure on"
         self._say(Text.assemble((event.metric, "bold"), f"  {told}"))
         if len(event.figures) > 1:
-            self._say(f"test  {_named(event.figures)}")
+            self._say(f"test  {self._named(event.figures)}")
+
+    def _epoch_line(self, event: EpochEnded) -> str:
+        epochs = f" of {self._started.epochs}" if self._started else ""
+        validation = ""
+        if event.validation is not None:
+            several = len(event.figures) > 1
+            measured = self._named(event.figures) if several else self._figure(event.validation)
+            validation = f"  validation {measured}{' *' if event.best else ''}"
+        places = {place: event.rows[place] for place in ("cache", "devices") if event.rows.get(place)}
+        hits = "".join(f"  {place} {count / sum(event.rows.values()):.0%}" for place, count in places.items())
+        return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s{hits}"
+
+    def _named(self, figures: dict[str, float]) -> str:
+        return ", ".join(f"{name} {self._figure(value)}" for name, value in figures.items())
+
+    def _figure(self, value: float) -> str:
+        """A share in per cent; an error, and what else lies beyond 0 and 1, as the number that it is."""
+        share = (self._started is None or self._started.highest_is_best) and 0 <= value <= 1
+        return f"{value:.2%}" if share else f"{value:.4g}"
 
     def _say(self, text: str | Text) -> None:
         self._console.print(text, soft_wrap=True)
-
-
-def _epoch_line(event: EpochEnded, started: Started | None) -> str:
-    epochs = f" of {started.epochs}" if started else ""
-    validation = "" if event.validation is None else f"  validation {_measures(event)}{' *' if event.best else ''}"
-    places = {place: event.rows[place] for place in ("cache", "devices") if event.rows.get(place)}
-    hits = "".join(f"  {place} {count / sum(event.rows.values()):.0%}" for place, count in places.items())
-    return f"epoch {event.epoch + 1:>3}{epochs}  loss {event.loss:.4f}{validation}  {event.seconds:.2f} s{hits}"
-
-
-def _measures(event: EpochEnded) -> str:
-    """The validation metric, or all metrics with their names."""
-    return _named(event.figures) if len(event.figures) > 1 else f"{event.validation:.2%}"
-
-
-def _named(figures: dict[str, float]) -> str:
-    return ", ".join(f"{name} {value:.2%}" for name, value in figures.items())
 
 
 class TensorBoard:

@@ -16,6 +16,7 @@ class Started:
     batches: int
     first_epoch: int
     first_batch: int
+    highest_is_best: bool = True  # is the model kept that has the highest figure?
 
 
 @dataclass(frozen=True)

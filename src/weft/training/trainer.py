@@ -102,7 +102,8 @@ class Trainer:
         """All epochs that are left."""
         self.progress = p = self._saved.resume() or self.progress
         epochs, batches = self.settings.optimisation.epochs, len(self.loader)
-        self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch))
+        highest = self.objective.improves(1.0, 0.0)
+        self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch, highest))
         for text in self.run.notices():
             self._notice(text)
         with self.world.during(p.place):
