@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import signal
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -104,7 +105,7 @@ _ERRORS = 2  # the standard error
 
 
 class _Unread(FileIO):
-    """A stream whose reader may end before the command does (`| head`): what is told from then on is dropped.
+    """A stream whose reader may end before the command does (`| head`, a terminal): what is told then is dropped.
 
     So are words on the standard error that can't be written: there is nowhere else to say so.
     """
@@ -114,7 +115,8 @@ class _Unread(FileIO):
         try:
             return super().write(data)
         except OSError as error:
-            if not isinstance(error, BrokenPipeError) and self.fileno() != _ERRORS:
+            closed = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)  # a terminal that was
+            if not isinstance(error, BrokenPipeError) and not closed and self.fileno() != _ERRORS:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return memoryview(data).nbytes

@@ -1,4 +1,4 @@
-"""Signals that would kill a command end it in a sentence instead, as Ctrl-C does."""
+"""Signals that would kill a command end it in a sentence instead, as Ctrl-C does; a run ends after the batch in hand."""
 
 import signal
 import threading
@@ -7,6 +7,12 @@ from contextlib import contextmanager
 from types import FrameType
 
 _DEADLY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
+SIGNALS = (signal.SIGINT, *_DEADLY)
+
+
+def heard() -> tuple[signal.Signals, ...]:
+    """Those that this process is to listen to: all, but under `nohup`, which has SIGHUP ignored."""
+    return tuple(one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
 
 
 class Stopped(KeyboardInterrupt):

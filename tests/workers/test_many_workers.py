@@ -1,8 +1,10 @@
 """`weft train` on many workers: the same model as one, whatever the plan; resumed anywhere; lost workers named."""
 
 import os
+import pty
 import shutil
 import signal
+import sys
 import time
 
 import pytest
@@ -211,6 +213,23 @@ def test_interrupted_workers_stop_at_one_batch_and_go_on(graphs, tmp_path):
     assert run.returncode == 128 + signal.SIGTERM
     assert errors.count("go on with --resume") == 1
     assert nothing_is_left_in(temporary)
+
+
+def test_a_terminal_that_is_closed_stops_workers_as_a_signal_does(graphs, tmp_path):
+    more = ["--workers", 2, "--plan", "gdp", "--checkpoint", tmp_path / "c", "--checkpoint-every", 1000]
+    command = [sys.executable, "-m", "weft", "train", graphs / "parts-2", *SETTINGS[:4], "--epochs", 100_000, *more]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.dup2(os.open(tmp_path / "errors", os.O_CREAT | os.O_WRONLY), 2)
+        os.execv(sys.executable, list(map(str, command)))
+    seen = b""
+    while b"epoch   2" not in seen:
+        seen += os.read(terminal, 1 << 16)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 128 + signal.SIGHUP
+    assert (tmp_path / "errors").read_text().count("go on with --resume") == 1
+    assert list((tmp_path / "c").glob("step-*"))
 
 
 def test_a_wrong_number_of_workers_is_refused(graphs, capsys):

@@ -6,8 +6,9 @@ import signal
 import sys
 
 from weft.cluster.crew import Crew
-from weft.cluster.forks import SIGNALS, end_with, forkable
+from weft.cluster.forks import end_with, forkable
 from weft.cluster.launcher import nothing_to_check
+from weft.stopping import SIGNALS
 
 LOST = 1  # the exit code where workers were lost; any other is a worker's own
 

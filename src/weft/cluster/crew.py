@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import FrameType, TracebackType
 from typing import Self
 
-from weft.cluster.forks import COMMAND, SIGNALS, fork
+from weft.cluster.forks import COMMAND, fork
+from weft.stopping import heard
 
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
@@ -113,7 +114,7 @@ class Crew:
         self._passed_on = 0
 
     def __enter__(self) -> Self:
-        self._before = {signum: signal.signal(signum, self._note) for signum in SIGNALS}
+        self._before = {signum: signal.signal(signum, self._note) for signum in heard()}
         for place in self._places:
             self._start(place)
         return self

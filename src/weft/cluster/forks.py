@@ -12,8 +12,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from weft.stopping import SIGNALS, heard
+
 COMMAND, NEEDED = "weft.cli", "weft.api"  # the module that workers run, and one that imports what training needs
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)  # that the launcher passes on
 _DEATH_SIGNAL = 1  # prctl's name for it (PR_SET_PDEATHSIG)
 _NOT_INITIALISED = 3  # the CUDA driver's (CUDA_ERROR_NOT_INITIALIZED)
 
@@ -73,7 +74,7 @@ def _work(
     try:
         os.setpgid(0, 0)  # Ctrl-C reaches the launcher alone, which passes it on
         end_with(launcher)
-        for signum in SIGNALS:
+        for signum in heard():
             signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.dup2(errors, 2)

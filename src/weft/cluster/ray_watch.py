@@ -12,8 +12,8 @@ from typing import Any
 
 from weft.cluster.agent import LOST
 from weft.cluster.crew import GRACE, Errors, Lines
-from weft.cluster.forks import SIGNALS
 from weft.errors import reason_of
+from weft.stopping import heard
 
 _LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
 _HURRY = 3.0  # seconds in which workers must end once a second signal was sent
@@ -55,7 +55,7 @@ class RunningHosts:
     def wait(self, grace: float) -> tuple[int, bool]:
         """The first failure's code, and whether workers were lost. The others then get so many seconds to end."""
         is_main = threading.current_thread() is threading.main_thread()  # only there may handlers be set
-        before = {signum: signal.signal(signum, self._note) for signum in SIGNALS if is_main}
+        before = {signum: signal.signal(signum, self._note) for signum in heard() if is_main}
         try:
             return self._wait(grace)
         finally:

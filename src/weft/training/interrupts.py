@@ -1,6 +1,6 @@
-"""Stopping a run politely: SIGTERM, SIGINT and SIGUSR1 let the batch in hand finish and the checkpoint be written.
+"""Stopping a run politely: SIGTERM, SIGINT, SIGUSR1 and SIGHUP let the batch in hand finish and the checkpoint be written.
 
-A queue sends SIGUSR1 before a job's time is up.
+A queue sends SIGUSR1 before a job's time is up, a terminal SIGHUP when it is closed.
 """
 
 import signal
@@ -8,7 +8,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-SIGNALS = (signal.SIGINT, signal.SIGUSR1, signal.SIGTERM)
+from weft.stopping import heard
 
 
 class Interrupted(Exception):
@@ -28,7 +28,7 @@ class Interrupts:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
-            for signum in SIGNALS:
+            for signum in heard():
                 self._before[signum] = signal.signal(signum, self._note)
         return self
 

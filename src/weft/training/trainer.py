@@ -16,11 +16,12 @@ from weft.errors import ConfigError, TrainingError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.plan import Plan, Settings
+from weft.stopping import SIGNALS
 from weft.training.batches import Batch
 from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.gradients import sum_gradients
-from weft.training.interrupts import SIGNALS, Interrupted, Interrupts
+from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective
 from weft.training.run import Run

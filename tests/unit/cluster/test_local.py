@@ -91,7 +91,7 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
     assert capfd.readouterr().err == "weft: worker 1 was killed by SIGKILL\n"
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_passed_on(command, capfd, signum):
     command(ASLEEP)
     with Crew((), places(2), imported=False, module="stand_in") as crew:

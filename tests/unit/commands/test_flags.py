@@ -19,6 +19,7 @@ from weft.commands.joining import joined
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.plan import DEFAULTS, PLACES
+from weft.stopping import heard
 
 OWN = {
     "doctor": ["--config", "--help", "--help-all", "--json", "--out", "--set"],
@@ -156,6 +157,12 @@ def test_a_run_goes_on_when_nobody_reads_what_it_tells(tmp_path, monkeypatch, lo
     words = ["--epochs", "2", "--fanouts", "2", "--threads", "1", "--log", log]
     assert cli.main(["train", str(tmp_path / "g"), *words, "--out", str(tmp_path / "m")]) == 0
     assert sorted(path.name for path in (tmp_path / "m").iterdir()) == ["state.json", "state.safetensors"]
+
+
+def test_under_nohup_runs_outlive_their_terminal(monkeypatch):
+    assert signal.SIGHUP in heard()
+    monkeypatch.setattr(signal, "getsignal", lambda signum: signal.SIG_IGN)
+    assert heard() == (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGUSR1])
