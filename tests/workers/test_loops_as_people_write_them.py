@@ -7,6 +7,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils import prune
+from torch.utils.checkpoint import checkpoint
 from torch_geometric.nn import GATConv, GCNConv, GINConv
 
 import weft
@@ -540,3 +542,136 @@ def test_a_head_takes_the_type_of_the_models_numbers(parts):
     head(run(next(iter(loader)))).sum().backward()
     assert head.weight.dtype == head.weight.grad.dtype == torch.float64
     run.close()
+
+
+def clamped(gradient):
+    return gradient.clamp(-1e-3, 1e-3)
+
+
+def a_new_head(model):
+    model.last = nn.Linear(8, 4).double()
+
+
+def other_values(model):
+    model.load_state_dict(model.state_dict(), assign=True)
+
+
+def a_hook_that_clamps(model):
+    model.last.weight.register_hook(clamped)
+
+
+def a_hook_that_steps(model):
+    model.last.weight.register_post_accumulate_grad_hook(lambda parameter: None)
+
+
+def a_hook_that_mixes(model):
+    model.first.register_forward_hook(lambda module, given, out: out - out.mean(0))
+
+
+def a_hook_of_messages(model):
+    model.second.register_message_forward_hook(lambda module, given, out: 2 * out)
+
+
+CHANGES = {
+    a_new_head: r"has got new parameters \(last.weight, last.bias\) since .*: call weft.parallel",
+    other_values: r"has got new parameters \(first.att_src, .* since .*: call weft.parallel",
+    a_hook_that_clamps: r"last.weight has a hook of its gradient that is not linear",
+    a_hook_that_steps: r"last.weight has a hook that runs as soon as a part of its gradient is there",
+    a_hook_that_mixes: r"first .*mixes the rows of different vertices",
+    a_hook_of_messages: r"GCNConv\(8, 8\) was given hooks of its message passing, .* after weft.parallel",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_of_a_model_that_is_trained_by_several_are_seen(ranks, parts, change):
+    """As between epochs: a worker's parameter that is not summed would be another than the others'."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        for epoch in range(2):
+            if epoch:
+                change(model)
+            for batch in loader:
+                backward(run, batch)
+                run.sync()
+
+    with pytest.raises((ModelError, TrainingError), match=CHANGES[change]):
+        ranks(3, loop, parts, "split")
+
+
+@pytest.mark.parametrize("plan", [*PLANS, "snp"])
+def test_changes_that_do_not_matter_are_taken(ranks, parts, plan):
+    """A hook that is linear, weights that are zeroed, a mode and a hook of rows that is none of others."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for epoch in range(2):
+            if epoch:
+                model.last.weight.register_hook(lambda gradient: gradient * (torch.arange(8) > 2))
+                model.first.register_forward_hook(lambda module, given, out: 2 * out)
+                prune.l1_unstructured(model.second.lin, "weight", 0.3)
+            for batch in loader:
+                optimizer.zero_grad()
+                backward(run, batch)
+                run.sync()
+                optimizer.step()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("plan", [*PLANS, "snp"])
+def test_inputs_may_have_gradients(ranks, parts, plan):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        total = torch.zeros(())
+        for batch in loader:
+            for part in batch:
+                part.x.requires_grad_()
+                loss_of(run, part, batch).backward()
+                total = total + part.x.grad.sum()
+            run.sync()
+        gradients = torch.cat([p.grad.flatten() for p in model.parameters()])
+        run.close()
+        return torch.cat([gradients, run.sum(total).view(1)])
+
+    agree(ranks, parts, plan, loop)
+
+
+class Checkpointed(Model):
+    def forward(self, x, edge_index):
+        h = self.second(self.first(x, edge_index).relu(), edge_index).tanh()
+        return checkpoint(lambda h: self.last(F.dropout(h, 0.5 * self.drops, self.training)), h, use_reentrant=False)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_dropout_that_would_be_drawn_anew_for_gradients_is_refused(parts, beside):
+    """As in what torch.utils.checkpoint computes again."""
+    loader = weft.Loader(open_graph(parts / "1"), [-1, -1], 36, **NUMBERS)
+    head, model = nn.Sequential(nn.Dropout(0.5), nn.Linear(4, 4)), Checkpointed(6).double()
+    model.drops = not beside
+    run = weft.parallel(model, loader, head)
+    rows = run(next(iter(loader)))
+    loss = (checkpoint(head, rows, use_reentrant=False) if beside else rows).sum()
+    with pytest.raises(ModelError, match=r"computed again for gradients \(torch.utils.checkpoint\)"):
+        loss.backward()
+    run.close()
+
+
+def test_what_is_computed_again_without_dropout_is_the_same(ranks, parts):
+    def loop(world, folder, plan):
+        graph = open_graph(folder / str(world.size))
+        loader = weft.Loader(graph, [-1, -1], 36 // world.size, plan, world=world, **NUMBERS)
+        with seeded(3):
+            model = (Checkpointed if plan else Model)(graph.num_features).double()
+        model.drops = False
+        run = weft.parallel(model, loader)
+        for batch in loader:
+            backward(run, batch)
+            run.sync()
+        run.close()
+        return torch.cat([p.grad.flatten() for p in model.parameters()])
+
+    agree(ranks, parts, "split", loop)

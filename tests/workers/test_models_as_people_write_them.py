@@ -1198,3 +1198,36 @@ def test_edge_attributes_are_what_edges_weigh(ranks, graphs, name):
 def test_a_model_that_takes_edge_attributes_for_nothing_is_given_none(graphs):
     """PyG's own take them whatever their convolutions are, and fail where these have no use for them."""
     weft.parallel(GAT(WIDTH, 8, 2, CLASSES), weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+
+
+class OfNumbers(nn.Module):
+    """Looks up what integers among the features stand for."""
+
+    def __init__(self, how, **options):
+        super().__init__()
+        self.how, self.table = how, nn.EmbeddingBag(9, 5) if how == "bag" else nn.Embedding(9, 5, **options)
+        self.first, self.second = SAGEConv(9 if how == "one_hot" else 5, 8), SAGEConv(8, CLASSES)
+
+    def forward(self, x, edge_index):
+        ids = x.abs().long()
+        if self.how == "one_hot":
+            h = F.one_hot(ids[:, 0], 9).to(x.dtype)
+        else:
+            h = self.table(ids) if self.how == "bag" else self.table(ids).sum(1)
+        return self.second(self.first(h, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("how", ["embedding", "bag", "one_hot"])
+@pytest.mark.parametrize("options", [{"plan": "snp"}, {"plan": "split"}, {"full_graph": True}])
+def test_features_that_are_looked_up_in_a_table(ranks, graphs, how, options):
+    """Models are tried on random rows before: whatever their numbers are, there is something in the table."""
+    agree(ranks, graphs, partial(OfNumbers, how), **options)
+
+
+def test_tables_that_change_by_which_rows_a_worker_has_are_refused(graphs):
+    graph, common = open_graph(graphs / "1"), {"fanouts": (3, 2), "epochs": 1, "log": "json"}
+    with pytest.raises(ModelError, match=r"table: Embedding\(max_norm=...\) changes its parameters"):
+        weft.train(graph, OfNumbers("embedding", max_norm=0.5), **common)
+    weft.train(graph, OfNumbers("embedding", scale_grad_by_freq=True), **common)
+    with pytest.raises(ModelError, match=r"table: Embedding\(scale_grad_by_freq=True\) divides gradients"):
+        weft.train(graph, OfNumbers("embedding", scale_grad_by_freq=True), micro_batches=2, **common)

@@ -14,13 +14,23 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import Passage, check_can_run, check_hooks, in_mode, passage, takes_slices, walk
-    from weft.nn.kept_state import KeptState, Unlisted, kept_with_gradients, learned_by, left_alone, plain_state
+    from weft.nn.gradient_parts import check_hooks_of_parameters, check_parts, hooks_of_parameter
+    from weft.nn.kept_state import (
+        KeptState,
+        Unlisted,
+        hooks_of,
+        kept_with_gradients,
+        learned_by,
+        left_alone,
+        plain_state,
+    )
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers
-    from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, alike, running_averages
+    from weft.nn.rows import EDGE_ARGUMENTS, Handle, Pass, running_averages
+    from weft.nn.small_graph import alike
     from weft.nn.sums import merged
 else:
     __getattr__ = lazy_face(__name__)

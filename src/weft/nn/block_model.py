@@ -39,14 +39,12 @@ class BlockModel:
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:
         """The model's rows for the seeds; `key`: the parts of the batch's key, from which dropout is drawn."""
-        if x.is_cpu and torch.is_autocast_enabled("cpu"):
-            raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
         program = Program.of(batch) if isinstance(batch, Sample) else batch
         layers, graph = program.layers, program.graph
         run = Pass([len(vertices) for vertices in program.vertices], program.keys, key, program.descend)
         run.sliced = not layers[0].whole_rows
         travel = layers[0].crosses and program.comm.size > 1 and torch.is_grad_enabled()
-        expected = self._look_ahead() if travel else None
+        expected = self._look_ahead() if travel and not x.requires_grad else None
 
         def on_block(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
             if depth >= len(layers):
@@ -58,6 +56,7 @@ class BlockModel:
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
         available[ATTRIBUTES] = available["edge_weight"] and takes_attributes(self.model, self._width)
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
+        run.over = True
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
         return out
@@ -129,7 +128,13 @@ def convolve(
 
     The handles among what the module is given stand for that layer's edge values.
     """
+    if x.is_cpu and torch.is_autocast_enabled("cpu"):
+        raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
     layer, convolution = program.layers[depth], known or convolution_of(conv)
+    if known is not None and not isinstance(known, BlackBox) and _has_steps_of_its_own(conv):
+        raise ModelError(
+            f"{conv} was given hooks of its message passing, or steps of its own, after weft.parallel: call that again"
+        )
     as_they_are = {name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and not value.column}
     weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
     others = {name: value for name, value in given.items() if name not in as_they_are}

@@ -4,18 +4,21 @@ import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
+from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
+from weft.nn.gradient_parts import adds_up
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, alike, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, call_model
 
 DEEPEST = 1000  # convolutions in a row
 _DRAWN = 64  # random rows that a model is tried on
@@ -127,14 +130,12 @@ def check_hooks(model: nn.Module, width: int) -> None:
     hooked: Hooked = []
     with suppress(ModelError):  # which a run tells
         _on_few_rows(model, width, lambda x, inputs: None, drawn=True, hooked=hooked)
-    for rows, hook in hooked:
-        one, other = (torch.from_numpy(generator(seed).normal(size=rows.shape)).to(rows) for seed in (0, 1))
-        first, second, both = (hook(gradient) for gradient in (one, other, one + other))
-        if first is not None and second is not None and both is not None and not alike(first + second, both):
-            raise ModelError(
-                f"{type(model).__name__} hooks the gradient of rows by a function that is not linear (register_hook), of "
-                f"which workers and pieces of a batch have parts: clip parameters' gradients, or train on the full graph"
-            )
+    if any(not adds_up(hook, rows) for rows, hook in hooked):
+        raise ModelError(
+            f"{type(model).__name__} hooks the gradient of rows by a function that is not linear (register_hook), of "
+            f"which workers and pieces of a batch have parts: change parameters' gradients behind their sum (run.sync(), or "
+            f"clip_norm), or train on the full graph"
+        )
 
 
 _TAKES_ATTRIBUTES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -197,6 +198,18 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
         ) from error
 
 
+class _WithinTables(TorchFunctionMode):
+    """Within it made-up rows find something in tables, such as embeddings, whatever numbers they are."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        given = list(args)
+        if func in (F.embedding, F.embedding_bag) and len(given) > 1:
+            given[0] = given[0].remainder(len(given[1]))
+        elif func is F.one_hot and len(given) > 1 and given[1] > 0:
+            given[0] = given[0].remainder(given[1])
+        return func(*given, **(kwargs or {}))
+
+
 def answered(
     model: nn.Module,
     width: int | None,
@@ -217,7 +230,7 @@ def answered(
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
     try:
-        with torch.set_grad_enabled(gradients), in_mode(model, training):
+        with torch.set_grad_enabled(gradients), in_mode(model, training), _WithinTables():
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
             everything[ATTRIBUTES] = takes_attributes(model, width)
@@ -290,6 +303,11 @@ def check_can_run(model: nn.Module) -> None:
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
             raise ModelError(
                 f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
+            )
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
+            raise ModelError(
+                f"{name}: {type(module).__name__}(max_norm=...) changes its parameters whenever ids are looked up, and "
+                f"which ids a worker looks up hangs on the plan: build it without, and normalise the rows that it gives"
             )
         if module._backward_hooks or module._backward_pre_hooks:
             raise ModelError(

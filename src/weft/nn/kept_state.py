@@ -79,6 +79,17 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     return _plain_of(model.named_modules())
 
 
+def hooks_of(model: nn.Module) -> list[tuple[str, int]]:
+    """The hooks of a model's modules, of their steps of message passing, too: by where they are, and their numbers."""
+    return [
+        (f"{at}.{name}", number)
+        for at, module in model.named_modules()
+        for name, hooks in vars(module).items()
+        if name.endswith("_hooks") and hooks
+        for number in hooks
+    ]
+
+
 def kept_with_gradients(model: nn.Module) -> list[str]:
     """Attributes of a user's modules that hold what a forward has made of parameters."""
     return [

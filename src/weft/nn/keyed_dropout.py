@@ -8,8 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from weft.errors import ModelError
 from weft.keys import key as make_key
 from weft.nn.functional import dropped
+
+COMPUTED_AGAIN = (
+    "what dropout is in is computed again for gradients (torch.utils.checkpoint), where other numbers would be drawn: leave "
+    "out checkpoint (micro_batches take less memory, too), or keep dropout out of what it computes again"
+)
+_NO_BACKWARD = -1  # the number of the backward pass that goes on in this thread, if none does
 
 
 class KeyedDropout(TorchFunctionMode):
@@ -32,5 +39,7 @@ class KeyedDropout(TorchFunctionMode):
         keys = next(alike, None)
         if keys is None:
             return torch.dropout(x, p, True)
+        if torch._C._current_graph_task_id() != _NO_BACKWARD:
+            raise ModelError(COMPUTED_AGAIN)
         self._calls += 1
         return dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)

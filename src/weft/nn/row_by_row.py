@@ -20,7 +20,8 @@ from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
 from weft.nn.depths import DEEPEST, answered, by_itself, check_can_run, output_width, takes_attributes
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import Rows, alike, running_averages
+from weft.nn.rows import Rows, running_averages
+from weft.nn.small_graph import alike
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 
 _SOME, _PART = 12, 8  # rows on which a model is tried

@@ -20,6 +20,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, caller_outside
 from weft.keys import key as make_key
 from weft.nn.functional import dropped
+from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.operations import linear
 
 T = TypeVar("T")
@@ -62,6 +63,7 @@ class Pass:
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     hooked: Hooked | None = None  # gets rows whose gradients are hooked
+    over: bool = False  # has the forward ended? What asks from then on computes it again, for gradients
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
 
@@ -72,6 +74,8 @@ class Pass:
                 "a model in training mode draws dropout for batches of training only: call model.eval() before it is run "
                 "on others (loader.over(...)), or loop over the loader itself"
             )
+        if self.over:
+            raise ModelError(COMPUTED_AGAIN)
         self.dropouts += 1
         return make_key(make_key(*self.key), self.dropouts)
 
@@ -228,12 +232,6 @@ class Handle(Tensor):
 def without_depth(x: Tensor) -> Tensor:
     """The same rows as an ordinary tensor, whether or not they know their depth."""
     return x.plain() if isinstance(x, Rows) else x
-
-
-def alike(x: Tensor, y: Tensor) -> bool:
-    """Are they the same but for rounding?"""
-    x, y = x.double(), y.double()
-    return torch.allclose(x, y, rtol=0.0, atol=1e-4 * float(x.nan_to_num().abs().max()), equal_nan=True)
 
 
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")

@@ -1,8 +1,9 @@
 """The sum of all workers' gradients."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
+from weft.nn import check_hooks_of_parameters, hooks_of_parameter
 
 _SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
 
@@ -46,8 +48,10 @@ class GradientSync:
     What was summed is not summed again: where gradients are not set to zero, the next ones add to them, as on one worker.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], comm: Communicator) -> None:
-        self._parameters, self._comm = list(parameters), comm
+    def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
+        """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
+        self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
+        self._checked: set[int] = set()  # hooks of parameters
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
         self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
         for place, parameter in enumerate(self._parameters):
@@ -58,6 +62,7 @@ class GradientSync:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
             return [float(number) for number in numbers]
+        self._check_trained()
         before = [summed_before(parameter.grad) for parameter in self._parameters]
         known = sum_gradients(self._parameters, self._comm, *numbers)
         for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):
@@ -69,6 +74,23 @@ class GradientSync:
         for _, hook in self._hooks.values():
             hook.remove()
         self._hooks.clear()
+
+    def _check_trained(self) -> None:
+        """Refuse parameters that were not there when workers began alike, and hooks that parts of a gradient don't suit."""
+        known = {*map(id, self._parameters)}
+        if not known.issuperset(map(id, self._trained.parameters())):
+            new = [name for name, parameter in self._names() if id(parameter) not in known]
+            raise TrainingError(
+                f"the model has got new parameters ({', '.join(new[:3])}) since it was given to weft.parallel, which sums "
+                f"the gradients of those that it had then: call weft.parallel and make the optimizer again"
+            )
+        hooks = {*chain.from_iterable(hooks_of_parameter(parameter) for parameter in self._parameters)}
+        if hooks - self._checked:
+            check_hooks_of_parameters(self._names())
+            self._checked = hooks
+
+    def _names(self) -> Iterator[tuple[str, nn.Parameter]]:
+        return ((name.partition(".")[2], parameter) for name, parameter in self._trained.named_parameters())
 
     def _is_summed(self, place: int, parameter: nn.Parameter, before: Tensor | None) -> None:
         """Remember that a gradient is all workers', so that what is added to it is told from it."""

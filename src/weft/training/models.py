@@ -19,6 +19,7 @@ from weft.nn import (
     check_adds_up,
     check_can_run,
     check_hooks,
+    check_parts,
     check_rows,
     convolution_of,
     encoder_of,
@@ -75,8 +76,10 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
     batches = not settings.sampling.full_graph
-    if batches and max(workers, settings.parallel.micro_batches) > 1:
-        check_hooks(model, width)
+    if workers > 1 or (batches and settings.parallel.micro_batches > 1):
+        check_parts(model)
+        if batches:
+            check_hooks(model, width)
     if batches or workers > 1:
         fewer = 3 if batches else 1  # convolutions behind which there may be fewer rows
         check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)

@@ -19,8 +19,7 @@ from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import alike
-from weft.nn.small_graph import SmallGraph, off_by, small_graph
+from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
