@@ -972,7 +972,8 @@ class Decoder(nn.Module):
 
     def __init__(self, how):
         super().__init__()
-        self.first, self.second, self.how = nn.Linear(8, 8), nn.Linear(8, 1), how
+        self.first, self.second, self.how, self.calls = nn.Linear(8, 8), nn.Linear(8, 1), how, 0
+        self.register_buffer("mean", torch.ones(()))
 
     def forward(self, heads, tails):
         x = self.first(heads[:, None] * tails)
@@ -980,6 +981,13 @@ class Decoder(nn.Module):
             x = x - x.mean((0, 1))
         if self.how == "draws" and self.training:
             x = x + torch.randn_like(x)
+        if self.how == "keeps" and self.training:
+            self.calls, self.mean = self.calls + 1, 0.9 * self.mean + 0.2
+            x = x * self.mean + self.calls
+        if self.how == "draws one":
+            x = x + np.random.rand() + random.random()
+        if self.how == "not of none":
+            x = x.reshape(len(heads) * tails.shape[1], -1).view(len(heads), tails.shape[1], -1)
         if self.how == "by pair, flat":
             return self.second(F.dropout(x.flatten(0, 1).relu(), 0.5, self.training)).view(tails.shape[:2])
         if self.how == "by head":
@@ -1001,6 +1009,24 @@ def test_dropout_of_a_decoder_is_by_pair(ranks, graphs, monkeypatch, how, full):
     agree(ranks, graphs, lambda: of_links(how), task="link", **options)
 
 
+@pytest.mark.parametrize("how", ["keeps", "not of none"])
+@pytest.mark.parametrize("seeds", [90, 1290])
+def test_decoders_that_keep_something_score_all_pairs_at_once(ranks, graphs, monkeypatch, how, seeds):
+    """So that it is the same, however many pairs a worker has in a batch, or none."""
+    monkeypatch.setattr(links, "_SCORES", 24)
+    agree(ranks, graphs, lambda: of_links(how), task="link", seeds=seeds)
+
+
+def test_scores_that_are_no_numbers_are_not_ranked(graphs):
+    class Cosine(nn.Module):
+        def forward(self, heads, tails):
+            return (heads[:, None] * tails).sum(2) * (1.0 if self.training else float("nan"))
+
+    model = weft.LinkPredictor(Two(lambda width, out: SAGEConv(width, 8)), Cosine())
+    with pytest.raises(TrainingError, match="decoder Cosine gives nan for pairs of the validation split"):
+        weft.train(open_graph(graphs / "1"), model, task="link", fanouts=(3, 2), epochs=1, log="json")
+
+
 @pytest.mark.parametrize(("how", "said"), [("mixes", "other scores if other pairs"), ("draws", "draws random numbers")])
 def test_a_decoder_that_looks_at_other_pairs_is_refused_on_several_workers(ranks, graphs, how, said):
     def work(world):
@@ -1009,6 +1035,11 @@ def test_a_decoder_that_looks_at_other_pairs_is_refused_on_several_workers(ranks
     with pytest.raises(TrainingError, match=f"decoder Decoder .*{said}"):
         ranks(2, work)
     ranks(1, work)
+
+
+def test_a_decoder_may_draw_one_number_for_all_pairs(ranks, graphs):
+    """By numpy and Python, too, which begin anew with each batch."""
+    ranks(2, lambda world: losses(world, graphs, lambda: of_links("draws one"), task="link", epochs=1))
 
 
 class Scaled(nn.Module):

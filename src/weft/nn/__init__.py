@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         learned_by,
         left_alone,
         plain_state,
+        state_kept,
     )
     from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import LayerwiseRunner, Pending

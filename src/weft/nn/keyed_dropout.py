@@ -16,7 +16,6 @@ COMPUTED_AGAIN = (
     "what dropout is in is computed again for gradients (torch.utils.checkpoint), where other numbers would be drawn: leave "
     "out checkpoint (micro_batches take less memory, too), or keep dropout out of what it computes again"
 )
-_NO_BACKWARD = -1  # the number of the backward pass that goes on in this thread, if none does
 
 
 class KeyedDropout(TorchFunctionMode):
@@ -26,6 +25,7 @@ class KeyedDropout(TorchFunctionMode):
         """`rows`: the keys of each kind of rows that there may be, such as [pairs, tails] and [pairs]."""
         super().__init__()
         self._key, self._rows, self._calls = key, rows, 0
+        self._backward = torch._C._current_graph_task_id()  # the backward pass that goes on; none has a number, too
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func in (F.dropout, torch.dropout):
@@ -39,7 +39,7 @@ class KeyedDropout(TorchFunctionMode):
         keys = next(alike, None)
         if keys is None:
             return torch.dropout(x, p, True)
-        if torch._C._current_graph_task_id() != _NO_BACKWARD:
+        if torch._C._current_graph_task_id() != self._backward:
             raise ModelError(COMPUTED_AGAIN)
         self._calls += 1
         return dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)

@@ -61,8 +61,8 @@ class LinkPredictor(nn.Module):
             raise
         except Exception as error:
             raise ModelError(f"{self._asked(heads, tails)} ({type(error).__name__}: {error})") from error
-        if not isinstance(scores, Tensor) or scores.shape != tails.shape[:2]:
-            got = f"shape {list(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
+        if not isinstance(scores, Tensor) or scores.shape != tails.shape[:2] or not scores.is_floating_point():
+            got = f"{scores.dtype} {list(scores.shape)}" if isinstance(scores, Tensor) else f"a {type(scores).__name__}"
             raise ModelError(f"{self._asked(heads, tails)} (it gave {got})")
         return scores
 

@@ -69,9 +69,13 @@ class Given(torch.nn.Module):
     [
         (torch.nn.Bilinear(6, 6, 1), r"RuntimeError: bilinear\(\)"),
         (torch.nn.Linear(6, 1), "TypeError"),
-        (Given(lambda heads, tails: (heads * tails[:, 0]).sum(1, keepdim=True)), r"it gave shape \[4, 1\]"),
-        (Given(lambda heads, tails: (heads[:, None] * tails).sum(2, keepdim=True)), r"it gave shape \[4, 3, 1\]"),
+        (Given(lambda heads, tails: (heads * tails[:, 0]).sum(1, keepdim=True)), r"it gave torch.float32 \[4, 1\]"),
+        (
+            Given(lambda heads, tails: (heads[:, None] * tails).sum(2, keepdim=True)),
+            r"it gave torch.float32 \[4, 3, 1\]",
+        ),
         (Given(lambda heads, tails: None), "it gave a NoneType"),
+        (Given(lambda heads, tails: (heads[:, None] * tails).sum(2) > 0), r"it gave torch.bool \[4, 3\]"),
     ],
 )
 def test_decoders_of_other_shapes_are_refused(decoder, told):

@@ -1,7 +1,7 @@
 """Links as what is learned: pairs with negatives for each batch, their loss, and how high links rank in evaluation."""
 
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from typing import ClassVar, Self
 
@@ -10,12 +10,12 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from weft.errors import TrainingError
+from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
-from weft.keys import Stream, mix64
+from weft.keys import Stream, drawing_alone, mix64
 from weft.keys import key as make_key
-from weft.nn import KeyedDropout, LinkPredictor, alike, link_loss, loss_terms, make_decoder
+from weft.nn import KeyedDropout, LinkPredictor, link_loss, loss_terms, make_decoder, state_kept
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.objectives.objective import Halves, Objective, Outputs, Targets
@@ -44,6 +44,7 @@ class LinkObjective(Objective):
             None if graph.vertex_type is None else VerticesByType.of(_by_original_id(graph.vertex_type, graph))
         )
         self._vertices: dict[str, np.ndarray] = {}
+        self._cuts: bool | None = None  # may a decoder of one's own score some pairs at a time?
         return self
 
     def width(self, graph: Graph, settings: Settings) -> int:
@@ -97,13 +98,31 @@ class LinkObjective(Objective):
         assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
         part = partial(self._loss_of, model, targets)
 
+        if not len(targets):
+            return _of_none(model, rows, targets)
         size = max(1, _SCORES // targets.tails.shape[1])
-        if len(targets) <= size:
+        if len(targets) <= size or not self._may_cut(model, targets, rows):
             return part(rows, 0, len(targets))
         # So many pairs' rows are not kept for the way back, but looked up again.
         spans = [(first, min(first + size, len(targets))) for first in range(0, len(targets), size)]
         losses = [torch.utils.checkpoint.checkpoint(part, rows, *span, use_reentrant=False) for span in spans]
         return torch.stack(losses).sum()
+
+    def _may_cut(self, model: LinkPredictor, targets: PairTargets, rows: Tensor) -> bool:
+        """May the decoder score some pairs at a time? Where it makes each score of two rows alone, and keeps nothing."""
+        if model.known:
+            return True
+        if self._cuts is None:
+            tried, before = self._halves(model, targets, rows), [buffer.clone() for buffer in model.decoder.buffers()]
+            with drawing_alone(0), state_kept(model.decoder) as state, torch.no_grad():
+                _scores_of(model, targets, rows, 0, 2)
+                stepped = any(not torch.equal(*each) for each in zip(before, model.decoder.buffers(), strict=True))
+                self._cuts = not (stepped or state.has_changed() or tried.drew) and tried.by_each
+        return self._cuts
+
+    def _halves(self, model: LinkPredictor, targets: PairTargets, rows: Tensor) -> Halves:
+        count = min(len(targets), max(2, _SCORES // targets.tails.shape[1]))
+        return Halves.of(partial(_scores_of, model, targets, rows.detach()), count, model.decoder)
 
     def _loss_of(self, model: LinkPredictor, targets: PairTargets, rows: Tensor, first: int, end: int) -> Tensor:
         s = self._settings
@@ -114,11 +133,10 @@ class LinkObjective(Objective):
         assert isinstance(model, LinkPredictor) and isinstance(targets, PairTargets)
         if model.known:
             return
-        count = min(len(targets), max(2, _SCORES // targets.tails.shape[1]))
-        tried = Halves.of(partial(_scores_of, model, targets, rows.detach()), count, model.decoder)
+        tried = self._halves(model, targets, rows)
         who = f"decoder {type(model.decoder).__name__}"
         tried.check_draws(who)
-        if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):
+        if not tried.by_each:
             raise TrainingError(
                 f"{who} gives pairs other scores if other pairs are beside them, but several workers (or micro-batches) "
                 f"each have some of a batch: let each score be of its two rows alone, or train on one worker"
@@ -153,6 +171,11 @@ class LinkObjective(Objective):
             there = pairs.rows(rows, comm)
             if len(mine):
                 scores = model.score(*pairs.of(there, 0, len(mine)))
+                if scores.isnan().any():
+                    raise TrainingError(
+                        f"decoder {type(model.decoder).__name__} gives nan for pairs of the {split} split, which have no "
+                        f"rank then: look in it for what has no value at some rows (0 / 0, the root of a negative number)"
+                    )
                 counts += torch.bincount((2 * ranks(scores)).long().cpu(), minlength=len(counts))
                 scored.append(scores[:, :2].double().cpu().numpy())
         counts, places = comm.sum(counts), torch.arange(len(counts), dtype=torch.float64) / 2
@@ -206,6 +229,13 @@ def _scores_of(model: LinkPredictor, targets: PairTargets, rows: Tensor, first: 
         return model.score(*targets.of(rows, first, end))
 
 
+def _of_none(model: LinkPredictor, rows: Tensor, targets: PairTargets) -> Tensor:
+    """The loss of a worker that has no links in a batch; a decoder that steps does so there, too, if it can score none."""
+    with suppress(ModelError):
+        _scores_of(model, targets, rows, 0, 0)
+    return rows[:0].sum()
+
+
 def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
     if graph.original_ids is None:
         return values
@@ -232,10 +262,7 @@ def _of_all(scored: np.ndarray, comm: Communicator) -> np.ndarray:
 
 
 def ranks(scores: Tensor) -> Tensor:
-    """The place of each link among its negatives, from 1 on; [links, 1 + negatives], the link first. Ties count half.
-
-    What is no number is above none.
-    """
+    """The place of each link among its negatives, from 1 on; [links, 1 + negatives], the link first. Ties count half."""
     own, others = scores[:, :1], scores[:, 1:]
     size = torch.maximum(own.abs(), scores.abs().mean(1, keepdim=True)).nan_to_num(posinf=0.0)
     rounding = _rounding(scores.dtype) * size

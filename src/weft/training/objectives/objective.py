@@ -23,7 +23,7 @@ from weft.errors import ConfigError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.keys import drawing_alone
-from weft.nn import LeftOut, left_alone
+from weft.nn import LeftOut, alike, left_alone
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
@@ -45,13 +45,18 @@ class Halves(NamedTuple):
         """`tell`: a loss or scores of the examples from one place to another, by a `judge`, which is left alone."""
         found: list[Tensor] = []
         drew: list[DrawnShapes] = []
-        with drawing_alone(0), torch.no_grad(), LeftOut(F.batch_norm):
+        with torch.no_grad(), LeftOut(F.batch_norm):
             for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-                with Draws() as drawn, left_alone(judge):
+                with drawing_alone(0), Draws() as drawn, left_alone(judge):  # as each worker draws, from one seed
                     found.append(tell(start, end))
                 drew.append(drawn.shapes)
         whole, first, rest = found
         return cls(whole, first, rest, any(drew), drawn_otherwise(*drew[:2]))
+
+    @property
+    def by_each(self) -> bool:
+        """Is each example told by itself, whatever others are beside it? Random numbers of torch are no reason."""
+        return self.drew or alike(torch.cat([self.first, self.rest]), self.whole)
 
     def check_draws(self, who: str) -> None:
         """Refuse random numbers for each example."""

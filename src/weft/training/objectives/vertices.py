@@ -235,7 +235,7 @@ class LossObjective(VertexObjective):
 
         tried = Halves.of(losses_of, len(rows), self._loss)
         tried.check_draws("the loss function")
-        if not tried.drew and not alike(tried.first, tried.whole[: len(tried.first)]):
+        if not tried.by_each:
             raise TrainingError(
                 "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
                 "micro-batches) each have some of a batch: let each row's loss be of that row, or train on one worker"
