@@ -15,7 +15,8 @@ from weft.stopping import heard
 
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
-_PATIENCE = 1.0  # seconds that a worker gets to say why it ended, after others have missed it
+_PATIENCE = 1.0  # seconds that a worker gets to say why it ends, after others have missed it
+_END = 9.0  # more seconds that it gets to end, once it has
 _LOST, _RANK = re.compile(r"weft: worker \d+ .* stopped answering"), re.compile(r"worker (\d+)")
 
 
@@ -35,7 +36,7 @@ class Lines:
 class Errors:
     """Tells what workers say on stderr; errors that several tell alike only once.
 
-    That a worker stopped answering is told unless it ends, within a second, and has said itself what is wrong.
+    That a worker stopped answering is told unless it has said itself, within a second, what is wrong, and ends.
     """
 
     def __init__(self) -> None:
@@ -55,11 +56,16 @@ class Errors:
 
     def late(self, now: float, ended: Iterable[str]) -> None:
         """Print the lines that have waited until now; `ended`: the workers that did, by themselves, with a failure."""
-        due = [line for line, until in self._waiting if until <= now]
-        self._waiting = [(line, until) for line, until in self._waiting if until > now]
-        refused = {rank for rank in ended if rank in self._last and not _LOST.match(self._last[rank])}
-        for line in due:
-            if not refused.issuperset(_RANK.findall(line.partition(" stopped ")[0])):
+        told = {rank for rank, line in self._last.items() if not _LOST.match(line)}
+        refused, waiting = told.intersection(ended), self._waiting
+        self._waiting = []
+        for line, until in waiting:
+            missed = _RANK.findall(line.partition(" stopped ")[0])
+            if refused.issuperset(missed):
+                continue
+            if now < until + _END * told.issuperset(missed):
+                self._waiting.append((line, until))
+            else:
                 self._print(line)
 
     def _print(self, line: str) -> None:

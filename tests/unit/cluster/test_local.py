@@ -62,6 +62,12 @@ def test_that_a_worker_is_missed_is_not_told_if_it_says_why(command, capfd):
     assert capfd.readouterr().err == "weft: no package\n"
 
 
+def test_that_a_worker_is_missed_is_not_told_if_it_says_why_and_takes_its_time_to_end(command, capfd):
+    command(REFUSAL.replace("sys.exit(2)", "time.sleep(2.5 * (rank == '1'))\nsys.exit(2)"))
+    assert outcome(3) == 2
+    assert capfd.readouterr().err == "weft: no package\n"
+
+
 def test_that_a_worker_is_missed_is_told_once_if_it_does_not(command, capfd):
     command(REFUSAL.replace('print("weft: no package", file=sys.stderr)', "pass"))
     assert outcome(3) == 2
