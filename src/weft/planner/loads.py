@@ -90,8 +90,8 @@ class Load:
     lent: np.ndarray | float = 0.0  # and of these such as other devices of the host have, [worker, other]
     ahead: bool = False  # are inputs merged by the threads that prepare batches?
     cost: LayerCost | None = None  # of the convolution, where it is not computed as layers of batches are
-    kept: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
-    kept_back: np.ndarray | float = 0.0  # and backward,
+    meanwhile: np.ndarray | float = 0.0  # edges that are computed while exchanges go on, forward
+    meanwhile_back: np.ndarray | float = 0.0  # and backward,
     overlaps: float = 1.0  # of so much of these
     share: float = 1.0  # what a batch has of it, where it is of several batches together
 
@@ -132,7 +132,7 @@ class Load:
             self.ahead, self.inputs, self.met = False, 0.0, 0.0
         if "compute" in stages:
             self.sources, self.edges = self.destinations, 0.0 * self.destinations
-            self.kept = self.kept_back = 0.0
+            self.meanwhile = self.meanwhile_back = 0.0
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class Counted:
         for each in sent:
             load.move("exchange", others(np.repeat(each[:, None], workers, 1)))
         load.sources, load.destinations, load.edges = own, np.full(workers, own.sum()), np.full(workers, edges)
-        load.cost, load.kept, load.kept_back, load.overlaps = part.cost, load.edges, load.edges, part.overlaps
+        load.cost, load.meanwhile, load.meanwhile_back, load.overlaps = part.cost, load.edges, load.edges, part.overlaps
         return load
 
     def _draw(self, load: Load, part: PlanLayer, drawn: Drawn) -> None:
@@ -332,7 +332,7 @@ class Counted:
         load.pushes, load.by_request = isinstance(moves.edges, np.ndarray), placed.above == REQUEST
         load.pulled = self._by_worker(moves.pulled)
         if load.pushes:  # gradients of rows that were pulled go back with those of partial rows, once all are there
-            load.kept, load.kept_back = own, 0.0 if isinstance(moves.pulled, np.ndarray) else own
+            load.meanwhile, load.meanwhile_back = own, 0.0 if isinstance(moves.pulled, np.ndarray) else own
         load.sources = self._held(placed.key.layer, moves) + self._by_worker(moves.sources)
 
     def _held(self, layer: int, moves: Moves) -> np.ndarray:

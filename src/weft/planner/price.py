@@ -3,8 +3,9 @@
 A batch's stages follow one another, and in each all workers wait for the last: a stage costs the maximum over workers, an
 exchange its latency and the bytes of the busiest link, less what is computed meanwhile.
 
-Threads that prepare batches run beside the one that trains, so an epoch is held up by whatever takes longest of four things:
-processors, links, training and preparing. Training has a part in processors and in links: by that part neither delays it.
+Threads that prepare batches run beside the one that trains, so an epoch is held up by whatever takes longest of five things:
+processors, links, training, preparing, and copies to a device. Training has a part in processors and in links: by that part
+neither delays it.
 
 The search places every layer in every way, by dynamic programming from the seeds to the inputs. What a plan costs is a sum
 over its layers, of figures of which none may grow without the plan getting worse. So where two beginnings of plans hold the
@@ -80,13 +81,14 @@ class Price:
         While a thread computes, its links rest and save up a burst; the next exchange takes so much less. What a thread
         begins on a device is computed there while it begins more.
         """
-        p, own, (hidden, device, copies, alone) = self.parts, float(self.links[0].max()), self.parts[-4:]
-        computes = max(p[1], device)
-        bursts = (1, computes), (5, p[5]), (5, alone)
-        moves, fetches, fetched = (max(0.0, p[at + 2] - min(p[at + 3], rest)) for at, rest in bursts)
-        training, moved = computes + max(0.0, p[2] + moves - hidden), min(own, max(0.0, moves - hidden))
-        both, in_turn = min(p[0], p[1]), alone + p[6] + fetched
-        return np.array([p[0], self.links.sum(0).max(), training, p[5] + p[6] + fetches, copies, both, moved, in_turn])
+        processors, trains, waits, moves, bursts, prepares, asks, fetches, fetch_bursts, *others = self.parts
+        hidden, device, copies, alone = others
+        own, computes = float(self.links[0].max()), max(trains, device)
+        moves = max(0.0, moves - min(bursts, computes))
+        training = computes + max(0.0, waits + moves - hidden)
+        preparing, in_turn = (rest + asks + max(0.0, fetches - min(fetch_bursts, rest)) for rest in (prepares, alone))
+        of_training = min(processors, trains), min(own, max(0.0, moves - hidden))
+        return np.array([processors, self.links.sum(0).max(), training, preparing, copies, *of_training, in_turn])
 
     def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
         """An epoch of so many batches: what holds it up most, and a part of the rest."""
@@ -215,7 +217,7 @@ class Prices:
         if load.layer is None:
             return 0.0
         cost = self._cost(load)
-        return (cost.meanwhile * load.kept + cost.meanwhile_back * load.kept_back) * self._layers
+        return (cost.meanwhile * load.meanwhile + cost.meanwhile_back * load.meanwhile_back) * self._layers
 
     def _cost(self, load: Load) -> LayerCost:
         """What a layer's convolution costs."""

@@ -76,7 +76,7 @@ class Trainer:
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._parameters = list(self.model.parameters())
-        self._shared = world.size > 1 or settings.parallel.micro_batches > 1  # do several share a batch's loss?
+        self._unchecked = world.size > 1 or settings.parallel.micro_batches > 1  # is the loss to be a sum, and not tried?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
@@ -204,8 +204,8 @@ class Trainer:
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
                         f"requires_grad set, or gradients are off (torch.no_grad, torch.inference_mode)"
                     )
-                if self._shared and len(part.targets.ids) > 1:  # each has a part of the sum: looked at once
-                    self._shared = False
+                if self._unchecked and len(part.targets.ids) > 1:  # they have a part of the sum each
+                    self._unchecked = False
                     self.objective.check_sum(self.model, out, part.targets)
                 (loss / batch.terms).backward()
                 total += loss.detach()

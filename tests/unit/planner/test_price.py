@@ -240,10 +240,10 @@ def test_what_is_computed_while_partial_rows_travel_hides_them():
     model = replace(MODEL, layers=[replace(MODEL.layers[0], meanwhile=0.01, meanwhile_back=0.02)])
     of = Prices(cluster(), model, item=4, row=16)
 
-    def training(kept, kept_back, sent=50.0):
+    def training(meanwhile, back, sent=50.0):
         work = load()
         work.edges, work.pushes = np.array([100.0, 100.0]), True
-        work.kept, work.kept_back = kept, kept_back
+        work.meanwhile, work.meanwhile_back = meanwhile, back
         work.moves = [Move("exchange", np.array([[0.0, sent], [sent, 0.0]]))] * 2
         price = of.of(work)
         return limit(price, "training"), stage(price, "exchange")
