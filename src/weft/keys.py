@@ -90,6 +90,24 @@ def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
             random.setstate(of_python)
 
 
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """After it torch, on all devices, numpy and Python draw on from where they were before."""
+    import torch
+
+    of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        with _TORCH:
+            torch.set_rng_state(of_torch)
+            np.random.set_state(of_numpy)
+            random.setstate(of_python)
+            if of_devices:
+                torch.cuda.set_rng_state_all(of_devices)
+
+
 def seed_everything(*parts: int) -> None:
     """Have torch, numpy and Python draw by a key from now on: without torch's look for devices that are not there."""
     import torch

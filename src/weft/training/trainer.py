@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from weft.errors import ConfigError, TrainingError
 from weft.exchange import World
 from weft.graph import Graph
+from weft.keys import generators_kept
 from weft.plan import Plan, Settings
 from weft.stopping import SIGNALS
 from weft.training.batches import Batch
@@ -76,7 +77,9 @@ class Trainer:
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._parameters = list(self.model.parameters())
-        self._unchecked = world.size > 1 or settings.parallel.micro_batches > 1  # is the loss to be a sum, and not tried?
+        self._unchecked = (
+            world.size > 1 or settings.parallel.micro_batches > 1
+        )  # is the loss to be a sum, and not tried?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 
@@ -85,7 +88,7 @@ class Trainer:
         before = torch.get_num_threads()
         self.run.prepare()
         try:
-            with self._saved:
+            with generators_kept(), self._saved:
                 with Interrupts() as interrupts:
                     self._train(interrupts)
                 with self.world.during("the end"):

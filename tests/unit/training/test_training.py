@@ -1,6 +1,7 @@
 """Training end to end on a small graph: it learns, resumes to the same bits, and refuses what makes no sense."""
 
 import json
+import random
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -459,6 +460,23 @@ class TestMistakes:
             train(sage())
         with pytest.raises(ModelError, match=r"gives a tensor of shape \(\d+,\): each vertex needs a row of 5 numbers"):
             train(Flat())
+
+    def test_generators_are_as_they_were(self, graph):
+        """So that models made one after the other are not all the same."""
+
+        def drawn():
+            return torch.rand(2).tolist(), np.random.rand(), random.random()
+
+        torch.manual_seed(7)
+        np.random.seed(7)
+        random.seed(7)
+        before = drawn(), drawn()
+        torch.manual_seed(7)
+        np.random.seed(7)
+        random.seed(7)
+        first = drawn()
+        run(graph, epochs=1)
+        assert (first, drawn()) == before
 
     def test_an_empty_split_and_one_of_another_name_are_not_measured(self, graph):
         bare = weft.Graph(
