@@ -18,6 +18,7 @@ _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
 _LEARNED = "the objective"  # begins the names of what belongs to it
 _TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 
+Kept = tuple[list[tuple[str, str, object]], dict[str, Tensor]]  # plain values by thing and name, and tensors by both
 Attributes = dict[str, tuple[object, object]]  # the thing, and where it may change in its place, a copy
 
 
@@ -135,11 +136,20 @@ class Unlisted:
             if isinstance(value, list | deque | dict | set) and not _is_of_library(thing)
         }
 
-    def changed(self) -> tuple[list[tuple[str, str, object]], dict[str, Tensor]]:
+    def changed(self) -> Kept:
         """Plain values by thing and name, and tensors by both, that are others now."""
         plain = [one for one in _plain_of(self._things.items()) if one not in self._plain]
         now = {key: _on_cpu(tensor) for key, tensor in self._tensors_now() if key in self._tensors}
         return plain, {key: tensor for key, tensor in now.items() if _is_another(tensor, self._tensors[key])}
+
+    def put_back(self, then: Kept) -> None:
+        """Let the model's modules keep what `changed` told of them then, and in all else what they did at first."""
+        first = {(at, name): value for at, name, value in self._plain}
+        (plain_now, tensors_now), (plain, tensors) = self.changed(), then
+        plain = [*((at, name, first[at, name]) for at, name, _ in plain_now if (at, name) in first), *plain]
+        tensors = {key: self._tensors[key].clone() for key in tensors_now} | tensors
+        of_model = {key: tensor for key, tensor in tensors.items() if not key.startswith(_LEARNED)}
+        self.take([one for one in plain if not one[0].startswith(_LEARNED)], of_model)
 
     def left_out(self) -> list[str]:
         """Attributes that hold several things, and others now: they are not saved."""

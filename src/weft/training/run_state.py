@@ -17,7 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator
-from weft.nn import Unlisted, learned_by
+from weft.nn import Kept, Unlisted, learned_by
 from weft.plan import CheckpointSettings, Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -107,6 +107,7 @@ class RunState:
         self._told_left_out = False
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
+        self._kept_by_best: Kept = [], {}
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
@@ -127,11 +128,13 @@ class RunState:
     def keep_best(self) -> None:
         """The model as it is now is the best so far."""
         self._best, self._best_written = _copied(self._model.state_dict()), False
+        self._kept_by_best = self._unlisted.changed()
 
     def take_best(self) -> None:
         """Make the model the best one again, if any was kept; it is the first worker's on all of them."""
         if self._best is not None:
             self._model.load_state_dict(self._best)
+            self._unlisted.put_back(self._kept_by_best)
         take_first_workers(self._model, self._comm)
 
     def keep(self, progress: Progress, due: bool) -> None:
@@ -153,6 +156,8 @@ class RunState:
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
             attributes, kept = self._unlisted.changed()
             tensors |= {f"kept.{name}": tensor for name, tensor in kept.items()}
+            of_best, kept_by_best = self._kept_by_best
+            tensors |= {f"best_kept.{name}": tensor for name, tensor in kept_by_best.items()}
             state = {
                 "progress": progress.as_dict(),
                 "settings": self._settings.flat(),
@@ -161,6 +166,7 @@ class RunState:
                 "wire": self._run.plan.wire,
                 "learned": self._learned,
                 "attributes": attributes,
+                "best_attributes": of_best,
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
 
@@ -227,6 +233,7 @@ class RunState:
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
             self._unlisted.take(found.state.get("attributes", ()), found.part("kept."))  # of an older Weft: none
             self._best, self._best_written = found.part("best.") or None, False
+            self._kept_by_best = found.state.get("best_attributes", []), found.part("best_kept.")
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
         problems = f"{'; '.join(found.problems)}: " if found.problems else ""

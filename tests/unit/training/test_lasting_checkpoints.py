@@ -432,6 +432,33 @@ def test_what_a_model_and_its_loss_keep_goes_on_where_it_was(graph, tmp_path, dt
     assert last.model.left is None and torch.equal(last.model.shift, whole.model.shift)
 
 
+class Peaking(Keeping):
+    """Gets worse after some epochs, by what no state_dict has."""
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index) + max(0.0, float(self.shift) - 0.65) * 1e3 * torch.eye(4)[0]
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_best_epochs_model_is_what_it_kept_then(graph, tmp_path, resumed):
+    """Not only by its state_dict: numbers, and buffers that are not in it, too; also if it was before a checkpoint."""
+
+    def fit(epochs, **given):
+        usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+        with seeded(1):
+            model = Peaking()
+        return weft.train(graph, model, epochs=epochs, evaluation="exact", checkpoint=tmp_path, **usual, **given)
+
+    if resumed:
+        fit(6)
+    best = fit(8, resume=resumed)
+    assert 0 < best.best_epoch < 6
+    assert best.model.count == 2 * (best.best_epoch + 1)
+    right = weft.infer(best.model, graph).outputs.argmax(1) == graph.labels
+    for split, figure in (("validation", best.validation), ("test", best.test)):
+        assert right[graph.seeds(split)].mean() == pytest.approx(figure)
+
+
 def test_what_checkpoints_are_without_is_told_once(graph, tmp_path):
     usual, events = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
     chosen = Settings.of(epochs=2, checkpoint=tmp_path, **usual)

@@ -424,6 +424,11 @@ class TestMistakes:
         def sage():
             return GraphSAGE(12, 8, 2, 5)
 
+        class InHalf(GraphSAGE):
+            def forward(self, x, edge_index):
+                with torch.autocast("cpu", torch.bfloat16):
+                    return super().forward(x, edge_index)
+
         class Flat(torch.nn.Module):
             def __init__(self):
                 super().__init__()
@@ -458,6 +463,8 @@ class TestMistakes:
             train(sage())
         with torch.autocast("cpu", torch.bfloat16), pytest.raises(ModelError, match=r"leave out torch\.autocast"):
             train(sage())
+        with pytest.raises(ModelError, match=r"leave out torch\.autocast"):
+            train(InHalf(12, 8, 2, 5))
         with pytest.raises(ModelError, match=r"gives a tensor of shape \(\d+,\): each vertex needs a row of 5 numbers"):
             train(Flat())
 
