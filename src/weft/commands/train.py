@@ -74,14 +74,17 @@ def check(settings: weft.Settings, place: Path | str) -> None:
 def _train(
     args: argparse.Namespace, settings: weft.Settings, place: weft.Graph | str, world: weft.exchange.World
 ) -> int:
+    from weft.nn import Unlisted  # here, as help need not wait for it
+
     graph = weft.training.as_graph(place, world, settings.parallel.timeout)
     model = weft.training.make_model(settings, graph)
+    besides = Unlisted(model, {})  # what it keeps besides its state_dict
     if args.out and world.rank == 0:
         weft.training.check_room(args.out, model)
     with weft.report.listener_for(settings, quiet=world.rank > 0) as listen:
         weft.training.trainer_for(graph, model, settings, listen, world).fit()
     if args.out and world.rank == 0:
-        weft.training.save_model(args.out, model, settings, graph)
+        weft.training.save_model(args.out, model, settings, graph, besides.changed())
         if settings.report.log == "human":
             command = shlex.join(["weft", "embed", str(args.graph), "--model", str(args.out)])
             print(f"saved to {args.out}; write embeddings or predictions with `{command}`")

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from weft.nn.depths import Passage, check_can_run, check_hooks, in_mode, passage, takes_slices, walk
     from weft.nn.gradient_parts import check_hooks_of_parameters, check_parts, hooks_of_parameter
     from weft.nn.kept_state import (
+        NOTHING_KEPT,
         Kept,
         KeptState,
         Unlisted,

@@ -19,6 +19,7 @@ _LEARNED = "the objective"  # begins the names of what belongs to it
 _TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 
 Kept = tuple[list[tuple[str, str, object]], dict[str, Tensor]]  # plain values by thing and name, and tensors by both
+NOTHING_KEPT: Kept = [], {}
 Attributes = dict[str, tuple[object, object]]  # the thing, and where it may change in its place, a copy
 
 

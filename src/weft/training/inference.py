@@ -78,11 +78,16 @@ def infer(
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
-        if graph.num_vertices > ROWS:
+        if len(pieces_of(graph)) > 1:
             check_rows(model, graph.num_features)
         with torch.inference_mode():
             store = _Store(graph.num_vertices, limit, scratch)
             return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
+
+
+def pieces_of(graph: Graph) -> list[tuple[int, int]]:
+    """Vertices whose edges are gone over at a time: not too many, and nor are the edges."""
+    return list(vertex_ranges(graph.indptr, _EDGES, ROWS))
 
 
 def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: torch.dtype) -> Inference:
@@ -119,7 +124,7 @@ class Layerwise:
 
     def pieces(self) -> list[tuple[int, int]]:
         """Vertices whose edges a convolution goes over at a time."""
-        return list(vertex_ranges(self._graph.indptr, _EDGES, ROWS))
+        return pieces_of(self._graph)
 
     def convolved(self, pending: Pending, some: tuple[int, int], rows: Callable[[Tensor], Tensor]) -> Tensor:
         """A convolution's results for some vertices; `rows`: its inputs by vertex."""

@@ -17,7 +17,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, TrainingError
 from weft.exchange import Communicator
-from weft.nn import Kept, Unlisted, learned_by
+from weft.nn import NOTHING_KEPT, Kept, Unlisted, learned_by
 from weft.plan import CheckpointSettings, Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -107,7 +107,7 @@ class RunState:
         self._told_left_out = False
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
-        self._kept_by_best: Kept = [], {}
+        self._kept_by_best: Kept = NOTHING_KEPT
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker

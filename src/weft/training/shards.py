@@ -33,7 +33,7 @@ from weft.graph import (
 )
 from weft.nn import Decoupled, Pending, check_rows, encoder_of
 from weft.training.answers import table_of, told
-from weft.training.inference import ROWS, Layerwise
+from weft.training.inference import ROWS, Layerwise, pieces_of
 from weft.training.models import dtype_for
 from weft.training.trained_model import TrainedModel, load_model
 
@@ -50,7 +50,7 @@ def embed_by_tasks(
     encoder, settings = encoder_of(trained.model), trained.settings
     if isinstance(encoder, Decoupled):
         raise ConfigError("a decoupled model computes all vertices at once: embed without --on ray")
-    if graph.num_vertices > ROWS:
+    if len(pieces_of(graph)) > 1:
         check_rows(encoder, graph.num_features)
     out, link = Path(os.path.realpath(out)), settings.task.name == "link"
     place = graph.remote.url if graph.remote else str(graph.path.absolute())

@@ -13,12 +13,13 @@ from torch import nn
 
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
-from weft.nn import encoder_of, forward_of, takes_types
+from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
-from weft.training.models import make_model
+from weft.training.models import dtype_for, make_model
 
 _MANY = 6  # names that an error shows
+_KEPT = "/"  # begins the names of tensors that no state_dict has
 
 
 class TrainedModel(NamedTuple):
@@ -30,10 +31,10 @@ class TrainedModel(NamedTuple):
     several_labels: bool  # may a vertex have several at once?
 
 
-def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph) -> None:
+def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph, kept: Kept = NOTHING_KEPT) -> None:
     """Write a trained model, all or nothing; who made it in a file finds the file from any folder.
 
-    A trained model that is there is replaced, and nothing else.
+    A trained model that is there is replaced, and nothing else. `kept`: what it keeps besides its state_dict.
     """
     checkpoint.check_place(folder)
     if settings.model.file is not None:
@@ -43,7 +44,8 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph)
     known["weighted"] = graph.edge_weight is not None
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     facts |= {"widths": graph.feature_widths, "graph": known}
-    checkpoint.save(folder, dict(model.state_dict()), facts)
+    facts["attributes"], tensors = kept
+    checkpoint.save(folder, model.state_dict() | {_KEPT + name: tensor for name, tensor in tensors.items()}, facts)
 
 
 def load_model(folder: Path, graph: Graph) -> TrainedModel:
@@ -58,13 +60,16 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         settings = Settings.restored(facts["settings"], str(folder))
         wanted = _Known(facts["features"], tuple(facts.get("widths", ())), known)
         applied = wanted.on(graph, folder, tells_classes=settings.task.name != "link")
-    model = make_model(settings, applied)
+    model = make_model(settings, applied).to(dtype_for(settings))
     if takes_types(encoder_of(model)):
         wanted.check_relations(graph, applied, folder)
+    kept = {name.removeprefix(_KEPT): tensors.pop(name) for name in list(tensors) if name.startswith(_KEPT)}
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
+    with checkpoint.sensible(folder, checkpoint.MODEL):
+        Unlisted(model, {}).take(facts.get("attributes", ()), kept)
     if "edge_weight" in forward_of(encoder_of(model), applied.num_features).edge_arguments():
         wanted.check_weights(graph, folder)
     return TrainedModel(model, settings, applied, known.get("several_labels", graph.multi_label))

@@ -2,11 +2,13 @@
 
 import pyarrow.parquet as pq
 import pytest
+from torch_geometric.nn import GIN
 
 import weft
 from weft.cli import main
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError
 from weft.graph import Graph, communities
+from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.training import embed_by_tasks, infer_here, inference, save_model, shards
@@ -83,3 +85,13 @@ def test_decoupled_models_are_refused(graph, tmp_path):
     kept = trained(graph, tmp_path / "model", model="gcn", full_graph=True, plan="tp-decoupled")
     with pytest.raises(ConfigError, match="embed without --on ray"):
         embed_by_tasks(graph, kept, "predictions", tmp_path / "out", infer_here)
+
+
+def test_models_that_mix_rows_are_refused_where_edges_alone_are_too_many_at_once(graph, monkeypatch):
+    monkeypatch.setattr(inference, "ROWS", 1000)
+    with seeded(0):
+        model = GIN(12, 8, 2, 4, norm="GraphNorm")
+    with pytest.raises(ModelError, match="mixes the rows of different vertices"):
+        weft.infer(model, graph)
+    monkeypatch.setattr(inference, "_EDGES", 10_000)
+    weft.infer(model, graph)

@@ -182,3 +182,45 @@ def test_a_model_that_takes_no_weights_is_applied_with_them_or_without(tmp_path)
     weighted, bare = (plain(np.arange(12) % 3, **more) for more in ({"edge_weight": np.ones(60)}, {}))
     folder = saved(tmp_path / "model", weighted, model="sage")
     assert (rows(folder, weighted) == rows(folder, bare)).all()
+
+
+COUNTS = """
+import torch
+from torch_geometric.nn import GCN
+
+class Counts(GCN):
+    def __init__(self, *widths):
+        super().__init__(widths[0], 8, 2, widths[1])
+        self.calls, self.scale = 0, torch.ones(())
+        self.register_buffer("shift", torch.zeros(widths[1]), persistent=False)
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self.calls, self.scale = self.calls + 1, self.scale * 0.9
+            self.shift = self.shift + 0.3 * torch.eye(len(self.shift))[0]
+        return super().forward(x, edge_index) * self.scale + self.shift * self.calls
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_model_keeps_besides_its_state_dict_is_saved(tmp_path, capsys, dtype):
+    (tmp_path / "counts.py").write_text(COUNTS)
+    graph = plain(np.arange(12) % 3, split=np.arange(12) % 3)
+    graph.save(tmp_path / "g")
+    words = ["--model", f"{tmp_path / 'counts.py'}:Counts", "--fanouts", "full", "--epochs", "3", "--dtype", dtype]
+    assert main(["train", str(tmp_path / "g"), *words, "--log", "json", "--out", str(tmp_path / "m")]) == 0
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    model = load_model(tmp_path / "m", graph).model
+    assert model.calls == (records[-1]["best_epoch"] + 1) and model.scale == pytest.approx(0.9**model.calls)
+    assert {p.dtype for p in model.parameters()} == {getattr(torch, dtype)}
+    right = infer(model.eval(), graph).outputs.argmax(1) == graph.labels
+    assert right[graph.seeds("test")].mean() == pytest.approx(records[-1]["test"])
+    assert checkpoint.load(tmp_path / "m", checkpoint.MODEL)[1]["attributes"] == [["", "calls", model.calls]]
+
+
+def test_built_in_models_keep_nothing_else(tmp_path):
+    plain(np.arange(12) % 3, split=np.arange(12) % 3).save(tmp_path / "g")
+    words = ["--model", "gat", "--norm", "batch", "--fanouts", "2,2", "--epochs", "2", "--out", str(tmp_path / "m")]
+    assert main(["train", str(tmp_path / "g"), *words]) == 0
+    tensors, facts = checkpoint.load(tmp_path / "m", checkpoint.MODEL)
+    assert facts["attributes"] == [] and not any(name.startswith("/") for name in tensors)
