@@ -14,15 +14,16 @@ def told(outputs: np.ndarray, what: str, several: bool) -> np.ndarray:
 
     Refused where some are no numbers, which a class would not show.
     """
-    if strange := int(np.isnan(outputs).any(1).sum()):
+    rows = torch.from_numpy(outputs)
+    asked = probabilities(rows, several) if what == "probabilities" else rows
+    if strange := int(asked.isnan().any(1).sum()):
         raise InputError(
-            f"the model's rows of {strange:,} vertices hold nan: it was trained to no numbers, or the graph's features are "
-            f"none (`weft info --verify`)"
+            f"the model's rows of {strange:,} vertices hold nan, or are beyond all numbers: it was trained to none, or the "
+            f"graph's features are none (`weft info --verify`)"
         )
-    shares = probabilities(torch.from_numpy(outputs), several)
     if what == "probabilities":
-        return shares.numpy()
-    return ((shares > 0.5).to(torch.uint8) if several else shares.argmax(1).int()).numpy()
+        return asked.numpy()
+    return ((rows > 0).to(torch.uint8) if several else rows.argmax(1).int()).numpy()
 
 
 def table_of(values: np.ndarray, vertices: np.ndarray, first: int, graph: Graph, what: str) -> pa.Table:
@@ -35,7 +36,10 @@ def table_of(values: np.ndarray, vertices: np.ndarray, first: int, graph: Graph,
     if values.ndim == 1:
         columns["class"] = pa.array(values)
         if graph.class_names:
-            columns["class_name"] = pa.array(list(graph.class_names)).take(pa.array(values))
+            nameless = (
+                int(values.max(initial=-1)) + 1 - len(graph.class_names)
+            )  # of a model with more columns than classes
+            columns["class_name"] = pa.array([*graph.class_names, *[None] * nameless]).take(pa.array(values))
     else:
         flat = pa.array(values.reshape(-1))
         columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])

@@ -157,6 +157,11 @@ def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_St
         computed.append(store.filled(layers.convolved(pending[0], some, there) for some in layers.pieces()))
 
 
+def _as_array(rows: Tensor) -> np.ndarray:
+    """Rows as numpy has them, which knows no bfloat16."""
+    return (rows.float() if rows.dtype == torch.bfloat16 else rows).cpu().numpy()
+
+
 class _Store:
     """Arrays of a row a vertex: in memory while they fit, in temporary files beyond that."""
 
@@ -165,10 +170,10 @@ class _Store:
 
     def filled(self, parts: Iterator[Tensor]) -> np.ndarray:
         """An array of all vertices' rows, which come some at a time."""
-        like = next(parts).cpu()
-        out, first = self._new((self._rows, *like.shape[1:]), like.numpy().dtype), 0
-        for part in chain([like], parts):
-            out[first : first + len(part)] = part.cpu().numpy()
+        like = _as_array(next(parts))
+        out, first = self._new((self._rows, *like.shape[1:]), like.dtype), 0
+        for part in chain([like], map(_as_array, parts)):
+            out[first : first + len(part)] = part
             first += len(part)
         return out
 

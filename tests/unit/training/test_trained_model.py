@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch_geometric.data import HeteroData
+from torch_geometric.nn import GCN
 
 import weft
 from weft.cli import main
-from weft.errors import ModelError
+from weft.errors import InputError, ModelError
 from weft.graph import Graph
+from weft.keys import seeded
 from weft.plan import Settings
 from weft.training import checkpoint, infer, load_model, make_model, save_model, table_of, told
 
@@ -224,3 +226,29 @@ def test_built_in_models_keep_nothing_else(tmp_path):
     assert main(["train", str(tmp_path / "g"), *words]) == 0
     tensors, facts = checkpoint.load(tmp_path / "m", checkpoint.MODEL)
     assert facts["attributes"] == [] and not any(name.startswith("/") for name in tensors)
+
+
+def test_rows_beyond_all_numbers(tmp_path):
+    outputs = np.array([[1.0, 2.0, 0.0], [0.0, np.inf, 1.0], [-np.inf, 0.0, -1.0]], dtype=np.float32)
+    assert told(outputs, "predictions", several=False).tolist() == [1, 1, 1]
+    assert told(outputs, "predictions", several=True).tolist() == [[1, 1, 0], [0, 1, 1], [0, 0, 0]]
+    with pytest.raises(InputError, match="rows of 1 vertices hold nan, or are beyond all numbers"):
+        told(outputs, "probabilities", several=False)
+    assert told(outputs[[0, 2]], "probabilities", several=False).sum(1) == pytest.approx(1.0)
+
+
+def test_columns_beyond_the_classes_have_no_name():
+    graph = plain(np.arange(12) % 3, names=("a", "b", "c"))
+    table = table_of(np.array([0, 4, 2], dtype=np.int32), np.arange(3), 0, graph, "predictions")
+    assert table["class_name"].to_pylist() == ["a", None, "c"]
+
+
+def test_rows_of_bfloat16_are_told_as_float32():
+    class Short(GCN):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index).bfloat16()
+
+    with seeded(0):
+        model = Short(4, 8, 2, 3)
+    outputs = infer(model, plain(np.arange(12) % 3)).outputs
+    assert outputs.dtype == np.float32 and np.array_equal(torch.from_numpy(outputs).bfloat16().float(), outputs)
