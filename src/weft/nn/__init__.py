@@ -20,11 +20,11 @@ if TYPE_CHECKING:
         Kept,
         KeptState,
         Unlisted,
-        hooks_of,
         kept_with_gradients,
         learned_by,
         left_alone,
         plain_state,
+        state_and_hooks,
         state_kept,
     )
     from weft.nn.keyed_dropout import KeyedDropout

@@ -81,15 +81,16 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     return _plain_of(model.named_modules())
 
 
-def hooks_of(model: nn.Module) -> list[tuple[str, int]]:
-    """The hooks of a model's modules, of their steps of message passing, too: by where they are, and their numbers."""
-    return [
+def state_and_hooks(model: nn.Module) -> list[tuple[object, ...]]:
+    """What tells that a model has become another: plain values, and the hooks of its modules, by their numbers."""
+    hooks = (
         (f"{at}.{name}", number)
         for at, module in model.named_modules()
-        for name, hooks in vars(module).items()
-        if name.endswith("_hooks") and hooks
-        for number in hooks
-    ]
+        for name, of_module in vars(module).items()
+        if name.endswith("_hooks") and of_module
+        for number in of_module
+    )
+    return [*plain_state(model), *hooks]
 
 
 def kept_with_gradients(model: nn.Module) -> list[str]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, hooks_of, kept_with_gradients, plain_state, running_averages
+from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -97,7 +97,7 @@ class Run:
         self._reads, self._beside = reads, [Beside(module) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
-        self._state, self._draws = self._state_of_model(), True
+        self._state, self._draws = state_and_hooks(self.model), True
         self._looked_for_kept = False
         self.use(plan)
 
@@ -155,15 +155,11 @@ class Run:
         epoch = part.draws_key and part.draws_key[:-1]
         if epoch in (None, self._looked) or not self.model.training or self.world.size == 1:
             return False
-        self._looked, state = epoch, self._state_of_model()
+        self._looked, state = epoch, state_and_hooks(self.model)
         if state != self._state:
             check_model(self.settings, self.encoder, self.loader.graph.num_features, self.world.size)
             self._state, self._draws = state, True
         return True
-
-    def _state_of_model(self) -> list[object]:
-        """What tells that the model has become another one: plain values, and hooks."""
-        return [*plain_state(self.model), *hooks_of(self.model)]
 
     def _tell_kept(self) -> None:
         """Warn of what the first forward leaves on the model for a loss: it is made of more rows than the seeds'."""
