@@ -675,3 +675,86 @@ def test_what_is_computed_again_without_dropout_is_the_same(ranks, parts):
         return torch.cat([p.grad.flatten() for p in model.parameters()])
 
     agree(ranks, parts, "split", loop)
+
+
+def a_state_that_differs(world, loader, model, run):
+    if world.rank:
+        state = loader.state_dict()
+        loader.load_state_dict(state | {"epoch": state["epoch"] + 1})
+
+
+def an_epoch_more(world, loader, model, run):
+    if world.rank:
+        list(loader)
+
+
+def a_mode_that_differs(world, loader, model, run):
+    if world.rank:
+        model.eval()
+
+
+def a_rate_that_differs(world, loader, model, run):
+    run.rate = 0.5 if world.rank else 0.05
+
+
+MISTAKES = {
+    a_state_that_differs: r"this worker is in epoch \d, and another one is not: let all go over the same batches",
+    an_epoch_more: r"this worker is in epoch \d, and another one is not",
+    a_mode_that_differs: r"this worker's model is (not )?in training mode, and another one's is otherwise",
+    a_rate_that_differs: r"this worker's parameters are others than those of the rest: let all step alike",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_workers_that_do_not_do_the_same_are_told(ranks, parts, mistake):
+    """Under gdp nothing else would: each would add gradients of something else."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        run.rate = 0.05
+        for epoch in range(3):
+            if epoch == 1:
+                mistake(world, loader, model, run)
+            optimizer = torch.optim.SGD(model.parameters(), run.rate)
+            for batch in loader:
+                optimizer.zero_grad()
+                backward(run, batch)
+                run.sync()
+                optimizer.step()
+
+    with pytest.raises(TrainingError, match=MISTAKES[mistake]):
+        ranks(3, loop, parts, "gdp")
+
+
+def test_models_that_were_built_otherwise_are_refused(ranks, parts):
+    def loop(world, folder, plan):
+        loader, model, _ = made(world, folder, plan)
+        model.first.dropout = 0.1 * world.rank
+        weft.parallel(model, loader)
+
+    with pytest.raises(ModelError, match=r"another model than worker 0 \(layers of the same shape"):
+        ranks(3, loop, parts, "gdp")
+
+
+@pytest.mark.parametrize("plan", ["gdp", "split"])
+def test_a_worker_may_leave_out_a_part_without_seeds_and_look_at_others_between(ranks, parts, plan):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for _ in range(2):
+            for batch in loader:
+                optimizer.zero_grad()
+                if plan != "gdp" or batch.index != 1 or not world.rank:
+                    backward(run, batch)
+                run.sync()
+                optimizer.step()
+                with torch.no_grad():
+                    model.eval()
+                    for other in loader.over(torch.arange(6), [-1, -1]):
+                        run(other)
+                    model.train()
+        run.close()
+        return flat(model)
+
+    every = ranks(3, loop, parts, plan)
+    assert all(torch.equal(each, every[0]) for each in every)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Kept,
         KeptState,
         Unlisted,
+        built_with,
         kept_with_gradients,
         learned_by,
         left_alone,

@@ -28,8 +28,12 @@ class KeptState:
 
     def __init__(self, module: nn.Module, besides: Container[str] = ()) -> None:
         """`besides`: the buffers that are none of it, by name."""
-        self._module = module
-        self._buffers = {name: buffer.clone() for name, buffer in module.named_buffers() if name not in besides}
+        self._buffers = [
+            (part, name, buffer, buffer.clone())
+            for at, part in module.named_modules()
+            for name, buffer in part.named_buffers(recurse=False)
+            if f"{at}.{name}".lstrip(".") not in besides
+        ]
         self._attributes = [(part, _attributes(part)) for part in module.modules() if not _is_lazy(part)]
         self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
@@ -40,9 +44,9 @@ class KeptState:
     def put_back(self) -> None:
         """Let it be as it was."""
         with torch.no_grad():
-            for name, buffer in self._module.named_buffers():
-                kept = self._buffers.get(name, buffer)
-                if kept is not buffer and not torch.equal(kept, buffer):  # others may be kept for a backward pass
+            for part, name, buffer, kept in self._buffers:
+                part._buffers[name] = buffer  # which may be another by now
+                if not torch.equal(kept, buffer):  # others may be kept for a backward pass
                     buffer.copy_(kept)
         for part, before in self._attributes:
             _put_back(part, before)
@@ -79,6 +83,11 @@ def left_alone(thing: object) -> Iterator[None]:
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
     """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
     return _plain_of(model.named_modules())
+
+
+def built_with(model: nn.Module) -> list[tuple[str, str, object]]:
+    """The plain values of the modules that are of libraries, such as how much a dropout drops."""
+    return _plain_of((at, module) for at, module in model.named_modules() if _is_of_library(module))
 
 
 def state_and_hooks(model: nn.Module) -> list[tuple[object, ...]]:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from weft.errors import InputError, TrainingError
 from weft.graph import SPLITS
+from weft.nn import state_kept
 from weft.training.averages import of_first_worker
 from weft.training.inference import infer
 from weft.training.objectives import Outputs
@@ -17,10 +18,13 @@ _SPLITS = tuple(name for name in SPLITS if name != "unused")
 
 
 def measure(run: Run, split: str) -> dict[str, float]:
-    """All figures of a run's model on a split, by rows made as the settings say. All workers call this together."""
+    """All figures of a run's model on a split, by rows made as the settings say. All workers call this together.
+
+    What the model keeps, such as a count of its calls, stays as it is, for each batch and in the end.
+    """
     _check_split(run, split)
     run.model.eval()
-    with run.meter.stage("evaluate"), torch.no_grad(), of_first_worker(run.model, run.comm):
+    with run.meter.stage("evaluate"), torch.no_grad(), state_kept(run.model), of_first_worker(run.model, run.comm):
         objective, strange = run.objective, [0.0]
         outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
         figures = objective.measure(run.model, split, outputs, run.comm)
@@ -52,7 +56,9 @@ def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tenso
     """The rows that this worker computes, a batch at a time, each drawing neighbours as in training."""
     for batch in run.loader.over(vertices):
         for part in batch:
-            yield part.targets.host.ids.numpy(), run(part)
+            with state_kept(run.model):
+                rows = run(part)
+            yield part.targets.host.ids.numpy(), rows
 
 
 def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:

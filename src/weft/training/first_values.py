@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from weft.errors import ModelError
 from weft.exchange import Communicator
+from weft.nn import built_with
 
 
 def take_first_values(model: nn.Module, comm: Communicator) -> None:
@@ -18,11 +19,17 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
     tensors = [tensor.detach() for _, tensor in named]
     form = zlib.crc32(repr([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]).encode())
     mine = b"".join(_bytes(tensor) for tensor in tensors)
-    told = torch.stack(comm.gather(torch.tensor([form, zlib.crc32(mine)])))
+    built = zlib.crc32(repr(built_with(model)).encode())
+    told = torch.stack(comm.gather(torch.tensor([form, built, zlib.crc32(mine)])))
     if others := (told[:, 0] != told[0, 0]).nonzero().flatten().tolist():
         raise ModelError(
             f"worker {others[0]} has another model than worker 0 (other parameters or buffers, or of another shape): build "
             f"the same on all workers"
+        )
+    if others := (told[:, 1] != told[0, 1]).nonzero().flatten().tolist():
+        raise ModelError(
+            f"worker {others[0]} has another model than worker 0 (layers of the same shape that were built with other "
+            f"numbers, such as those of dropout): build the same on all workers"
         )
     if (told != told[0]).any():
         _set(tensors, comm.share(mine))

@@ -15,6 +15,7 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.nn import check_hooks_of_parameters, hooks_of_parameter
 
+_APART = 1e-3  # of parameters' sizes: workers differ in the last digits at most, where processors do
 _SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
 
 
@@ -52,6 +53,8 @@ class GradientSync:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
         self._checked: set[int] = set()  # hooks of parameters
+        self._last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
+        self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
         self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
         for place, parameter in enumerate(self._parameters):
@@ -63,11 +66,46 @@ class GradientSync:
         if self._comm.size == 1:
             return [float(number) for number in numbers]
         self._check_trained()
-        before = [summed_before(parameter.grad) for parameter in self._parameters]
-        known = sum_gradients(self._parameters, self._comm, *numbers)
+        before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
+        of_all = sum_gradients(self._parameters, self._comm, *numbers, *marks)
+        known, sums = of_all[: len(numbers)], of_all[len(numbers) :]
+        self._compare(marks, sums)
         for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):
             self._is_summed(place, parameter, summed)
         return known
+
+    def ran(self, epoch: int, training: bool) -> None:
+        """A batch of an epoch is run, in training mode or not: all workers sum gradients of the same."""
+        self._last = epoch, training
+
+    def _marks(self) -> list[float]:
+        """What all workers that ran a batch have alike: 1, its epoch, its mode; and once an epoch, 1 and the parameters."""
+        if self._last is None:
+            return [0.0] * 5
+        (epoch, training), self._last = self._last, None
+        if self._compared == epoch:
+            return [1.0, float(epoch), float(training), 0.0, 0.0]
+        self._compared = epoch
+        size = sum(float(parameter.detach().abs().sum()) for parameter in self._parameters)
+        return [1.0, float(epoch), float(training), 1.0, size]
+
+    def _compare(self, mine: list[float], sums: list[float]) -> None:
+        (ran, epoch, training, looked, size), (all_ran, epochs, modes, all_looked, sizes) = mine, sums
+        if ran and epochs != all_ran * epoch:
+            raise TrainingError(
+                f"this worker is in epoch {int(epoch) + 1}, and another one is not: let all go over the same batches, and "
+                f"load the same state (loader.load_state_dict)"
+            )
+        if ran and modes != all_ran * training:
+            raise TrainingError(
+                f"this worker's model is {'' if training else 'not '}in training mode, and another one's is otherwise: "
+                f"call model.train() on all workers behind what one of them evaluates"
+            )
+        if looked and all_looked == self._comm.size and abs(sizes - all_looked * size) > _APART * abs(sizes):
+            raise TrainingError(
+                "this worker's parameters are others than those of the rest: let all step alike, learning rates included "
+                "(schedulers go by numbers that all have: run.sum(loss), not each worker's own)"
+            )
 
     def close(self) -> None:
         """Leave the parameters as they were."""

@@ -16,7 +16,7 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners, World
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
-from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, in_mode, walk
+from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, in_mode, state_kept, walk
 from weft.placements import Cooperation
 from weft.plan import Settings, tp_decoupled
 from weft.quantities import size_of
@@ -73,7 +73,7 @@ def infer(
             f"dtype is {dtype}, but the model has parameters of {computed_in}: call model.to({dtype}), or drop it"
         )
     dtype = computed_in
-    with in_mode(model, False):
+    with in_mode(model, False), state_kept(model):
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
         if isinstance(model, Decoupled):
             with torch.no_grad():

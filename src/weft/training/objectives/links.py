@@ -170,7 +170,8 @@ class LinkObjective(Objective):
             pairs = pairs.to(rows.device)
             there = pairs.rows(rows, comm)
             if len(mine):
-                scores = model.score(*pairs.of(there, 0, len(mine)))
+                with state_kept(model):
+                    scores = model.score(*pairs.of(there, 0, len(mine)))
                 if scores.isnan().any():
                     raise TrainingError(
                         f"decoder {type(model.decoder).__name__} gives nan for pairs of the {split} split, which have no "
