@@ -1262,3 +1262,45 @@ def test_tables_that_change_by_which_rows_a_worker_has_are_refused(graphs):
     weft.train(graph, OfNumbers("embedding", scale_grad_by_freq=True), **common)
     with pytest.raises(ModelError, match=r"table: Embedding\(scale_grad_by_freq=True\) divides gradients"):
         weft.train(graph, OfNumbers("embedding", scale_grad_by_freq=True), micro_batches=2, **common)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_forward_that_is_set_on_a_convolution_is_refused(graphs, late):
+    """It was not run, and it was gone afterwards."""
+    graph, model = open_graph(graphs / "1"), Two(SAGEConv)
+    loader = weft.Loader(graph, fanouts=(3, 2))
+    run = weft.parallel(model, loader) if late else None
+    forward = model.first.forward
+    model.first.forward = lambda *given: 2 * forward(*given)
+    with pytest.raises(ModelError, match=r"SAGEConv\(6, 8, .*\) has a forward that was set on it"):
+        run(next(iter(loader))) if late else weft.infer(model, graph)
+    assert model.first.forward is not forward
+
+
+class CountsAll(Two):
+    """Keeps something in each forward, whoever asks for it."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.register_buffer("calls", torch.zeros(()))
+        self.kept = None
+
+    def between(self, x):
+        self.calls = self.calls + 1
+        self.kept = torch.linspace(1, 2, 8, dtype=x.dtype) if self.kept is None else self.kept
+        return x * self.kept / self.calls
+
+
+@pytest.mark.parametrize("evaluation", [{"eval_batch_size": 7}, {"evaluation": "exact"}])
+def test_evaluation_leaves_what_a_model_keeps(ranks, graphs, evaluation):
+    def trained(world, **options):
+        told = Settings.of(fanouts=(-1, -1), batch_size=36 // world.size, epochs=2, dtype="float64", seed=5, **options)
+        with seeded(3):
+            model = CountsAll().double()
+        trainer = Trainer(open_graph(graphs / str(world.size)), model, told, world=world)
+        return [one["loss"] for one in trainer.fit().history], float(model.calls)
+
+    (losses, calls), *_ = ranks(1, partial(trained, evaluate_every=0, **evaluation))
+    for size in (1, 2):
+        for found, counted in ranks(size, partial(trained, **evaluation)):
+            assert found == pytest.approx(losses, abs=1e-10) and counted in (calls / 2, calls)

@@ -253,11 +253,11 @@ def call_model(
 
     `available`: which edge arguments there are; `node_type`: of each row, if known. Weights are `edge_attr`, too, a column.
     """
-    accepted = inspect.signature(model.forward).parameters
+    accepted, there = inspect.signature(model.forward).parameters, available or {}
     given: dict[str, Tensor] = {
-        name: Handle.of(name) for name in EDGE_ARGUMENTS if available and available.get(name) and name in accepted
+        name: Handle.of(name) for name in EDGE_ARGUMENTS if there.get(name) and name in accepted
     }
-    if available and available.get(ATTRIBUTES) and ATTRIBUTES in accepted:
+    if there.get(ATTRIBUTES) and ATTRIBUTES in accepted:
         given[ATTRIBUTES] = Handle.of("edge_weight", column=True)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
@@ -304,6 +304,8 @@ def forwards_replaced(model: nn.Module, by: Callable[[MessagePassing], Callable[
         raise ModelError(
             f"{type(model).__name__} has no MessagePassing convolution: there is nothing to run on a graph"
         )
+    if own := [conv for conv in convs if not isinstance(vars(conv).get("forward"), _Bound | None)]:
+        raise ModelError(f"{own[0]} has a forward that was set on it, and that of its class is run: derive a class")
     try:
         for conv in convs:
             conv.__dict__["forward"] = by(conv)
