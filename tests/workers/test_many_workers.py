@@ -220,6 +220,7 @@ def test_a_terminal_that_is_closed_stops_workers_as_a_signal_does(graphs, tmp_pa
     command = [sys.executable, "-m", "weft", "train", graphs / "parts-2", *SETTINGS[:4], "--epochs", 100_000, *more]
     pid, terminal = pty.fork()
     if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
         os.dup2(os.open(tmp_path / "errors", os.O_CREAT | os.O_WRONLY), 2)
         os.execv(sys.executable, list(map(str, command)))
     seen = b""

@@ -1037,9 +1037,28 @@ def test_a_decoder_that_looks_at_other_pairs_is_refused_on_several_workers(ranks
     ranks(1, work)
 
 
-def test_a_decoder_may_draw_one_number_for_all_pairs(ranks, graphs):
-    """By numpy and Python, too, which begin anew with each batch."""
-    ranks(2, lambda world: losses(world, graphs, lambda: of_links("draws one"), task="link", epochs=1))
+def test_a_decoder_may_draw_one_number_for_all_pairs(ranks, graphs, monkeypatch):
+    """By numpy and Python, too, which begin anew with each batch, and are not drawn from again for gradients."""
+
+    def work(world, **options):
+        return losses(world, graphs, lambda: of_links("draws one"), task="link", **options)
+
+    whole = ranks(1, work)
+    monkeypatch.setattr(links, "_SCORES", 24)
+    assert ranks(1, work) == whole
+    ranks(1, partial(work, micro_batches=2))  # where it is tried, as on several workers
+
+
+@pytest.mark.parametrize("how", ["by head", "not of none"])
+def test_a_decoder_is_trained_on_rows_that_are_not_learned(ranks, graphs, how):
+    """Also by workers that have no link in a batch."""
+
+    def make():
+        model = of_links(how)
+        model.encoder.requires_grad_(False)
+        return model
+
+    agree(ranks, graphs, make, task="link", seeds=1290, epochs=1)
 
 
 class Scaled(nn.Module):
@@ -1242,7 +1261,7 @@ class OfNumbers(nn.Module):
     def forward(self, x, edge_index):
         ids = x.abs().long()
         if self.how == "one_hot":
-            h = F.one_hot(ids[:, 0], 9).to(x.dtype)
+            h = F.one_hot(ids[:, 0], num_classes=9).to(x.dtype)
         else:
             h = self.table(ids) if self.how == "bag" else self.table(ids).sum(1)
         return self.second(self.first(h, edge_index).relu(), edge_index)

@@ -38,8 +38,8 @@ _ROWS = 1 << 20
 _CSV_BLOCK = 1 << 24  # bytes
 _Read = TypeVar("_Read")
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-_LIST_HEAD = 1 << 16  # bytes of an edge list, within which its comments end
-_COMMENTS = (b"#", b"%")
+_LIST_HEAD = 1 << 20  # bytes of an edge list, within which its comments end
+_COMMENTS = ("#", "%")
 
 
 @dataclass(frozen=True)
@@ -48,27 +48,33 @@ class _Layout:
 
     delimiter: str
     comments: int = 0  # lines before the first that counts
-    names: tuple[str, ...] = ()  # of columns, where no line says them
+    names: tuple[str, ...] = ()  # of columns, where the first line that counts does not say them
+    unnamed: bool = False  # does none say them?
 
     @classmethod
-    def of_list(cls, head: bytes) -> "_Layout":
+    def of_list(cls, head: bytes, ends: Collection[str]) -> "_Layout":
         """That of an edge list which begins like this, as SNAP and others publish them: there may be comments before
-        its lines, spaces between its columns, and no header."""
-        lines = head.splitlines()
+        its lines, spaces between its columns, and no header. `ends`: columns that are asked for."""
+        lines = head.decode("utf-8-sig", errors="replace").splitlines()
+        if not lines or not {*lines[0].split("\t")}.isdisjoint(ends):  # a header, whatever it begins with
+            return cls("\t")
         comments = next((number for number, line in enumerate(lines) if not line.startswith(_COMMENTS)), len(lines))
-        first = lines[comments].decode(errors="replace") if comments < len(lines) else ""
+        first = lines[comments] if comments < len(lines) else ""
         delimiter = next((mark for mark in "\t, " if mark in first), "\t")
-        fields = first.split(delimiter)
-        unnamed = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
-        names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if unnamed else ()
-        return cls(delimiter, comments, names)
+        fields, told = first.split(delimiter), lines[comments - 1].split(delimiter) if comments else []
+        numbers = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
+        if len(told) == len(fields) > 1 and (len(told) > 2 or not numbers or not {*told}.isdisjoint(ends)):
+            return cls(delimiter, comments, tuple(told))  # the last comment says what the columns are
+        names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if numbers else ()
+        return cls(delimiter, comments, names, numbers)
 
 
 class Table:
     """A table on disk or at an address, read a batch at a time; one at an address is read there each time."""
 
-    def __init__(self, path: Path | str) -> None:
-        self.path, self._name = path, name_at(path)
+    def __init__(self, path: Path | str, ends: Collection[str] = ()) -> None:
+        """`ends`: of a table of edges, the columns of sources and destinations that are asked for."""
+        self.path, self._name, self._ends = path, name_at(path), ends
         self._columns: list[str] = []
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
@@ -83,6 +89,11 @@ class Table:
     def is_csv(self) -> bool:
         """Is it text, which has no types?"""
         return self._kind not in ("parquet", "pq")
+
+    @property
+    def unnamed(self) -> bool:
+        """Is it an edge list that does not say what its columns are?"""
+        return self.is_csv and self._layout.unnamed
 
     def columns(self) -> list[str]:
         """The names of the columns. They are read once: of a CSV that takes its first block."""
@@ -136,11 +147,11 @@ class Table:
 
     @cached_property
     def _layout(self) -> _Layout:
-        if self._kind != "txt":
-            return _Layout("\t" if self._kind == "tsv" else ",")
+        if self._kind != "txt" or not self._ends:
+            return _Layout("," if self._kind == "csv" else "\t")
         source = self._streamed()
         with pa.input_stream(source) if isinstance(source, Path) else source as stream:
-            return _Layout.of_list(stream.read(_LIST_HEAD))
+            return _Layout.of_list(stream.read(_LIST_HEAD), self._ends)
 
     def _opened(self) -> Path | RemoteFile:
         """What Arrow reads from anywhere in it."""
@@ -176,7 +187,7 @@ def source_from_tables(
     edges: Path | str, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
-    edge_table = Table(edges)
+    edge_table = Table(edges, (named.src, named.dst))
     wanted, weight, kind = edge_columns(named, edge_table.columns(), str(edges))
     extra = {what: column for what, column in (("weight", weight), ("type", kind)) if column}
     if nodes is None and (named.features or named.label or named.split):
@@ -190,6 +201,10 @@ def source_from_tables(
         source = _with_nodes(edge_table, wanted, extra, Table(nodes), named, ids)
         return replace(source, left_out=(*left_out, *source.left_out))
     textual = _is_text(edge_table, wanted[0])
+    if textual and edge_table.unnamed:
+        raise InputError(
+            f"{edges} begins with numbers, and some lines hold none: comments may come first, or add a header"
+        )
     if textual and ids == "positions":
         raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
     if textual or ids == "names":

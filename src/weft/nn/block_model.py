@@ -56,7 +56,6 @@ class BlockModel:
         available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
         available[ATTRIBUTES] = available["edge_weight"] and takes_attributes(self.model, self._width)
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
-        run.over = True
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
         return out

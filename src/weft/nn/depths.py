@@ -202,12 +202,12 @@ class _WithinTables(TorchFunctionMode):
     """Within it made-up rows find something in tables, such as embeddings, whatever numbers they are."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        given = list(args)
+        given, named = list(args), kwargs or {}
         if func in (F.embedding, F.embedding_bag) and len(given) > 1:
             given[0] = given[0].remainder(len(given[1]))
-        elif func is F.one_hot and len(given) > 1 and given[1] > 0:
-            given[0] = given[0].remainder(given[1])
-        return func(*given, **(kwargs or {}))
+        elif func is F.one_hot and (classes := named.get("num_classes", args[-1])) is not args[0] and classes > 0:
+            given[0] = given[0].remainder(classes)
+        return func(*given, **named)
 
 
 def answered(

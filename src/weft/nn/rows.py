@@ -63,7 +63,7 @@ class Pass:
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     hooked: Hooked | None = None  # gets rows whose gradients are hooked
-    over: bool = False  # has the forward ended? What asks from then on computes it again, for gradients
+    backward: int = field(default_factory=torch._C._current_graph_task_id)  # the one that it is made in, if any
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
 
@@ -74,7 +74,7 @@ class Pass:
                 "a model in training mode draws dropout for batches of training only: call model.eval() before it is run "
                 "on others (loader.over(...)), or loop over the loader itself"
             )
-        if self.over:
+        if self.backward != torch._C._current_graph_task_id():
             raise ModelError(COMPUTED_AGAIN)
         self.dropouts += 1
         return make_key(make_key(*self.key), self.dropouts)

@@ -15,7 +15,7 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.nn import check_hooks_of_parameters, hooks_of_parameter
 
-_APART = 1e-3  # of parameters' sizes: workers differ in the last digits at most, where processors do
+_APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
 _SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
 
 
@@ -78,19 +78,19 @@ class GradientSync:
         """A batch of an epoch is run, in training mode or not: all workers sum gradients of the same."""
         self._last = epoch, training
 
-    def _marks(self) -> list[float]:
-        """What all workers that ran a batch have alike: 1, its epoch, its mode; and once an epoch, 1 and the parameters."""
+    def _marks(self) -> list[float | Tensor]:
+        """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
         if self._last is None:
-            return [0.0] * 5
+            return [0.0] * 6
         (epoch, training), self._last = self._last, None
         if self._compared == epoch:
-            return [1.0, float(epoch), float(training), 0.0, 0.0]
+            return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch
-        size = sum(float(parameter.detach().abs().sum()) for parameter in self._parameters)
-        return [1.0, float(epoch), float(training), 1.0, size]
+        size = torch.stack([parameter.detach().abs().sum().double() for parameter in self._parameters]).sum()
+        return [1.0, float(epoch), float(training), 1.0, size, size.square()]
 
-    def _compare(self, mine: list[float], sums: list[float]) -> None:
-        (ran, epoch, training, looked, size), (all_ran, epochs, modes, all_looked, sizes) = mine, sums
+    def _compare(self, mine: Sequence[float | Tensor], sums: Sequence[float]) -> None:
+        (ran, epoch, training, *_), (all_ran, epochs, modes, looked, sizes, squares) = mine, sums
         if ran and epochs != all_ran * epoch:
             raise TrainingError(
                 f"this worker is in epoch {int(epoch) + 1}, and another one is not: let all go over the same batches, and "
@@ -101,10 +101,10 @@ class GradientSync:
                 f"this worker's model is {'' if training else 'not '}in training mode, and another one's is otherwise: "
                 f"call model.train() on all workers behind what one of them evaluates"
             )
-        if looked and all_looked == self._comm.size and abs(sizes - all_looked * size) > _APART * abs(sizes):
+        if looked == self._comm.size and looked * squares - sizes**2 > _APART * sizes**2:
             raise TrainingError(
-                "this worker's parameters are others than those of the rest: let all step alike, learning rates included "
-                "(schedulers go by numbers that all have: run.sum(loss), not each worker's own)"
+                "workers' parameters have come to differ: let all step alike, learning rates included (schedulers go by "
+                "numbers that all have, run.sum(loss), not by each worker's own)"
             )
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ class GradientSync:
     def _check_trained(self) -> None:
         """Refuse parameters that were not there when workers began alike, and hooks that parts of a gradient don't suit."""
         known = {*map(id, self._parameters)}
-        if not known.issuperset(map(id, self._trained.parameters())):
+        if not known.issuperset(id(parameter) for parameter in self._trained.parameters() if parameter.requires_grad):
             new = [name for name, parameter in self._names() if id(parameter) not in known]
             raise TrainingError(
                 f"the model has got new parameters ({', '.join(new[:3])}) since it was given to weft.parallel, which sums "

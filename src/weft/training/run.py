@@ -130,7 +130,8 @@ class Run:
         part.runs += 1
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
-            self.sync.ran(part.draws_key[-2], self.model.training)
+            if part.key is not None:  # it is one to train on
+                self.sync.ran(part.draws_key[-2], self.model.training)
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
         state = None if self._draws else _state_of_generators(self.device)

@@ -100,6 +100,7 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_are_passed_on(command, capfd, signum):
     command(ASLEEP)
+    before = signal.signal(signum, signal.default_int_handler)  # the tests may run under nohup
     with Crew((), places(2), imported=False, module="stand_in") as crew:
         time.sleep(0.5)
         os.kill(os.getpid(), signum)
@@ -109,6 +110,7 @@ def test_signals_are_passed_on(command, capfd, signum):
     told = capfd.readouterr().err
     assert "was killed" not in told
     assert code == 1 or f"weft: stopped by {signum.name}\n" in told
+    signal.signal(signum, before)
 
 
 def test_workers_end_with_their_launcher(tmp_path):

@@ -160,6 +160,7 @@ def test_a_run_goes_on_when_nobody_reads_what_it_tells(tmp_path, monkeypatch, lo
 
 
 def test_under_nohup_runs_outlive_their_terminal(monkeypatch):
+    monkeypatch.setattr(signal, "getsignal", lambda signum: signal.SIG_DFL)
     assert signal.SIGHUP in heard()
     monkeypatch.setattr(signal, "getsignal", lambda signum: signal.SIG_IGN)
     assert heard() == (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)

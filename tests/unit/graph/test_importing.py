@@ -196,6 +196,11 @@ def test_edge_tables_alone(tmp_path, textual):
         ("% bip weighted\n0,1,0.5\n2,1,3\n", ("--weight", "3"), [0.5, 3]),
         ("#\nsrc dst\n0 1\n2 1\n", (), None),
         ("from\tto\n0\t1\n2\t1\n", ("--src", "from", "--dst", "to"), None),
+        ("#id\tfrom\tto\n7\t0\t1\n8\t2\t1\n", ("--src", "from", "--dst", "to"), None),  # as BioGRID does
+        ("#src\tdst\n0\t1\n2\t1\n", ("--src", "#src"), None),
+        ("# first\n#src\tdst\n0\t1\n2\t1\n", ("--src", "#src"), None),
+        ("0\t1\n0\t1\n2\t1\n", ("--src", "0", "--dst", "1"), None),  # a header of numbers
+        ("\ufeff" + "# x\n" * 99_000 + "0 1\r\n2 1\r\n", (), None),
     ],
 )
 @pytest.mark.parametrize("compressed", [False, True])
@@ -208,10 +213,19 @@ def test_edge_lists_without_a_header(tmp_path, text, options, weights, compresse
     assert (None if graph.edge_weight is None else graph.edge_weight.tolist()) == weights
 
 
-def test_lists_of_nothing_but_comments_are_refused(tmp_path, capsys):
-    (tmp_path / "edges.txt").write_text("# nothing\n")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("# nothing\n", "can't be read as a table"),
+        ("# c\n0 1\n# d\n2 1\n", "begins with numbers, and some lines hold none: comments may come first"),
+        ("#id\tfrom\tto\n7\t0\t1\n", "has no column 'src': it has #id, from, to"),
+        ("#node1\tnode2\nA\tB\n", "has no column 'src': it has #node1, node2"),
+    ],
+)
+def test_edge_lists_that_say_too_little_are_refused(tmp_path, capsys, text, said):
+    (tmp_path / "edges.txt").write_text(text)
     assert main(["import", str(tmp_path / "edges.txt"), str(tmp_path / "g")]) == 2
-    assert "can't be read as a table" in capsys.readouterr().err
+    assert said in capsys.readouterr().err
 
 
 def test_features_in_one_column_of_lists(tmp_path):

@@ -114,10 +114,12 @@ class LinkObjective(Objective):
             return True
         if self._cuts is None:
             tried, before = self._halves(model, targets, rows), [buffer.clone() for buffer in model.decoder.buffers()]
-            with drawing_alone(0), state_kept(model.decoder) as state, torch.no_grad():
+            with drawing_alone(0) as generators, state_kept(model.decoder) as state, torch.no_grad():
+                at_first = generators()
                 _scores_of(model, targets, rows, 0, 2)
                 stepped = any(not torch.equal(*each) for each in zip(before, model.decoder.buffers(), strict=True))
-                self._cuts = not (stepped or state.has_changed() or tried.drew) and tried.by_each
+                drew = tried.drew or generators() != at_first
+                self._cuts = not (stepped or state.has_changed() or drew) and tried.by_each
         return self._cuts
 
     def _halves(self, model: LinkPredictor, targets: PairTargets, rows: Tensor) -> Halves:
@@ -231,10 +233,10 @@ def _scores_of(model: LinkPredictor, targets: PairTargets, rows: Tensor, first: 
 
 
 def _of_none(model: LinkPredictor, rows: Tensor, targets: PairTargets) -> Tensor:
-    """The loss of a worker that has no links in a batch; a decoder that steps does so there, too, if it can score none."""
+    """The loss of a worker that has no links in a batch, by a decoder that may not be made for none."""
     with suppress(ModelError):
-        _scores_of(model, targets, rows, 0, 0)
-    return rows[:0].sum()
+        return _scores_of(model, targets, rows, 0, 0).sum()
+    return torch.stack([of[:0].sum() for of in (rows, *map(torch.flatten, model.decoder.parameters()))]).sum()
 
 
 def _by_original_id(values: np.ndarray, graph: Graph) -> np.ndarray:
