@@ -96,7 +96,7 @@ def generators_kept() -> Iterator[None]:
     import torch
 
     of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
-    of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    of_devices, seed = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [], torch.initial_seed()
     try:
         yield
     finally:
@@ -106,6 +106,8 @@ def generators_kept() -> Iterator[None]:
             random.setstate(of_python)
             if of_devices:
                 torch.cuda.set_rng_state_all(of_devices)
+            elif torch.cuda.is_initialized():  # by now; it would have begun from here
+                torch.cuda.manual_seed_all(seed)
 
 
 def seed_everything(*parts: int) -> None:

@@ -1,7 +1,7 @@
 """Loops of one's own as they are written elsewhere, on one worker and on several: what is computed is the same."""
 
 import copy
-from functools import cache
+from functools import cache, partial
 
 import pytest
 import torch
@@ -544,24 +544,12 @@ def test_a_head_takes_the_type_of_the_models_numbers(parts):
     run.close()
 
 
-def clamped(gradient):
-    return gradient.clamp(-1e-3, 1e-3)
-
-
 def a_new_head(model):
     model.last = nn.Linear(8, 4).double()
 
 
 def other_values(model):
     model.load_state_dict(model.state_dict(), assign=True)
-
-
-def a_hook_that_clamps(model):
-    model.last.weight.register_hook(clamped)
-
-
-def a_hook_that_steps(model):
-    model.last.weight.register_post_accumulate_grad_hook(lambda parameter: None)
 
 
 def a_hook_that_mixes(model):
@@ -575,8 +563,6 @@ def a_hook_of_messages(model):
 CHANGES = {
     a_new_head: r"has got new parameters \(last.weight, last.bias\) since .*: call weft.parallel",
     other_values: r"has got new parameters \(first.att_src, .* since .*: call weft.parallel",
-    a_hook_that_clamps: r"last.weight has a hook of its gradient that is not linear",
-    a_hook_that_steps: r"last.weight has a hook that runs as soon as a part of its gradient is there",
     a_hook_that_mixes: r"first .*mixes the rows of different vertices",
     a_hook_of_messages: r"GCNConv\(8, 8\) was given hooks of its message passing, .* after weft.parallel",
 }
@@ -597,6 +583,16 @@ def test_changes_of_a_model_that_is_trained_by_several_are_seen(ranks, parts, ch
 
     with pytest.raises((ModelError, TrainingError), match=CHANGES[change]):
         ranks(3, loop, parts, "split")
+
+
+def test_hooks_of_parameters_are_told_of_where_gradients_come_in_parts(ranks, parts):
+    def told(world, **options):
+        _, model, run = made(world, parts, "gdp" if world.size > 1 else None, **options)
+        model.last.weight.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
+        return [text for text in run.notices() if "hooks of parameters' gradients (last.weight) get what each" in text]
+
+    assert ranks(3, told)[0] and ranks(1, partial(told, micro_batches=2))[0]
+    assert not ranks(1, told)[0]
 
 
 @pytest.mark.parametrize("plan", [*PLANS, "snp"])

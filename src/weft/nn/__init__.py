@@ -13,12 +13,12 @@ if TYPE_CHECKING:
     from weft.nn.costs import crossing_costs, kept_of_edges, needs, row_costs
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
-    from weft.nn.depths import Passage, check_can_run, check_hooks, in_mode, passage, takes_slices, walk
-    from weft.nn.gradient_parts import check_hooks_of_parameters, check_parts, hooks_of_parameter
+    from weft.nn.depths import Passage, check_can_run, check_hooks, check_tables, in_mode, passage, takes_slices, walk
     from weft.nn.kept_state import (
         NOTHING_KEPT,
         Kept,
         KeptState,
+        Steps,
         Unlisted,
         built_with,
         kept_with_gradients,

@@ -16,9 +16,9 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
-from weft.nn.gradient_parts import adds_up
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, call_model
+from weft.nn.small_graph import alike
 
 DEEPEST = 1000  # convolutions in a row
 _DRAWN = 64  # random rows that a model is tried on
@@ -130,12 +130,26 @@ def check_hooks(model: nn.Module, width: int) -> None:
     hooked: Hooked = []
     with suppress(ModelError):  # which a run tells
         _on_few_rows(model, width, lambda x, inputs: None, drawn=True, hooked=hooked)
-    if any(not adds_up(hook, rows) for rows, hook in hooked):
-        raise ModelError(
-            f"{type(model).__name__} hooks the gradient of rows by a function that is not linear (register_hook), of "
-            f"which workers and pieces of a batch have parts: change parameters' gradients behind their sum (run.sync(), or "
-            f"clip_norm), or train on the full graph"
-        )
+    for rows, hook in hooked:
+        one, other = (torch.from_numpy(generator(seed).normal(size=rows.shape)).to(rows) for seed in (0, 1))
+        first, second, both = (hook(gradient) for gradient in (one, other, one + other))
+        if first is not None and second is not None and both is not None and not alike(first + second, both):
+            raise ModelError(
+                f"{type(model).__name__} hooks the gradient of rows by a function that is not linear (register_hook), of "
+                f"which workers and pieces of a batch have parts: change parameters' gradients behind their sum "
+                f"(run.sync(), or clip_norm), or train on the full graph"
+            )
+
+
+def check_tables(model: nn.Module) -> None:
+    """Refuse tables that change by how often, or which, ids are looked up: workers and pieces of a batch have some each."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and (module.scale_grad_by_freq or module.max_norm):
+            option = "scale_grad_by_freq=True" if module.scale_grad_by_freq else "max_norm=..."
+            raise ModelError(
+                f"{name}: {type(module).__name__}({option}) hangs on which ids are looked up together, of which workers and "
+                f"pieces of a batch have some each: build it without"
+            )
 
 
 _TAKES_ATTRIBUTES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
@@ -199,12 +213,13 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
 
 
 class _WithinTables(TorchFunctionMode):
-    """Within it made-up rows find something in tables, such as embeddings, whatever numbers they are."""
+    """Within it made-up rows find something in tables, such as embeddings, whatever numbers they are, and leave them be."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given, named = list(args), kwargs or {}
         if func in (F.embedding, F.embedding_bag) and len(given) > 1:
             given[0] = given[0].remainder(len(given[1]))
+            named = {**named, "max_norm": None}  # which would change the table
         elif func is F.one_hot and (classes := named.get("num_classes", args[-1])) is not args[0] and classes > 0:
             given[0] = given[0].remainder(classes)
         return func(*given, **named)
@@ -303,11 +318,6 @@ def check_can_run(model: nn.Module) -> None:
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
             raise ModelError(
                 f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
-            )
-        if isinstance(module, nn.Embedding | nn.EmbeddingBag) and module.max_norm is not None:
-            raise ModelError(
-                f"{name}: {type(module).__name__}(max_norm=...) changes its parameters whenever ids are looked up, and "
-                f"which ids a worker looks up hangs on the plan: build it without, and normalise the rows that it gives"
             )
         if module._backward_hooks or module._backward_pre_hooks:
             raise ModelError(

@@ -1,5 +1,6 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
+import math
 from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,16 +27,23 @@ Attributes = dict[str, tuple[object, object]]  # the thing, and where it may cha
 class KeptState:
     """What a module and those in it keep, and which parameters are learned, as it was when this was made."""
 
-    def __init__(self, module: nn.Module, besides: Container[str] = ()) -> None:
-        """`besides`: the buffers that are none of it, by name."""
+    def __init__(self, module: nn.Module, besides: Container[str] = (), largest: float = math.inf) -> None:
+        """`besides`: the buffers that are none of it, by name; so are those of more numbers than the `largest`."""
         self._buffers = [
             (part, name, buffer, buffer.clone())
             for at, part in module.named_modules()
             for name, buffer in part.named_buffers(recurse=False)
-            if f"{at}.{name}".lstrip(".") not in besides
+            if f"{at}.{name}".lstrip(".") not in besides and buffer.numel() <= largest
         ]
         self._attributes = [(part, _attributes(part)) for part in module.modules() if not _is_lazy(part)]
         self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
+
+    def has_stepped(self) -> bool:
+        """Is anything otherwise by now: attributes, what is in them, or buffers?"""
+        now = ((part._buffers.get(name), buffer, kept) for part, name, buffer, kept in self._buffers)
+        return self.has_changed() or any(
+            one is not buffer or not torch.equal(buffer, kept) for one, buffer, kept in now
+        )
 
     def has_changed(self) -> bool:
         """Are there other attributes by now, or other things in them?"""
@@ -64,6 +72,27 @@ def state_kept(module: nn.Module) -> Iterator[KeptState]:
         state.put_back()
 
 
+class Steps:
+    """Forwards of a model that leave what it keeps as it was, but for large tables.
+
+    Whether they step anything is looked at in the first; where they do not, others run without looking.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module, self._any = module, True
+
+    @contextmanager
+    def undone(self) -> Iterator[None]:
+        """One forward."""
+        state = KeptState(self._module, largest=_TABLE) if self._any else None
+        try:
+            yield
+        finally:
+            if state is not None:
+                self._any = state.has_stepped()
+                state.put_back()
+
+
 @contextmanager
 def left_alone(thing: object) -> Iterator[None]:
     """After it a thing, such as a loss, keeps what it did before: a module, or attributes and modules among them."""
@@ -87,7 +116,8 @@ def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
 
 def built_with(model: nn.Module) -> list[tuple[str, str, object]]:
     """The plain values of the modules that are of libraries, such as how much a dropout drops."""
-    return _plain_of((at, module) for at, module in model.named_modules() if _is_of_library(module))
+    found = _plain_of((at, module) for at, module in model.named_modules() if _is_of_library(module))
+    return [one for one in found if not one[1].startswith("_")]
 
 
 def state_and_hooks(model: nn.Module) -> list[tuple[object, ...]]:
@@ -176,7 +206,9 @@ class Unlisted:
             thing = self._things.get(at)
             if thing is None and at.startswith(_LEARNED):  # another loss now, which is told of
                 continue
-            if thing is None or not isinstance(value, _PLAIN) or (name not in vars(thing) and hasattr(thing, name)):
+            of_class = hasattr(type(thing), name) and isinstance(getattr(type(thing), name), _PLAIN)
+            other = name not in vars(thing) and hasattr(thing, name) and not of_class  # a method, a buffer
+            if thing is None or not isinstance(value, _PLAIN) or other:
                 raise ValueError(f"{at}.{name} = {value!r}, which is not kept there")
             now = vars(thing).get(name)
             setattr(thing, name, type(now)(value) if isinstance(now, np.generic) and value is not None else value)

@@ -15,7 +15,7 @@ from torch_geometric.nn import MessagePassing
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
 from weft.nn.depths import takes_attributes
-from weft.nn.kept_state import state_kept
+from weft.nn.kept_state import Steps
 from weft.nn.rows import ATTRIBUTES, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
@@ -42,6 +42,7 @@ class LayerwiseRunner:
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._convolutions = model, dict[MessagePassing, Convolution]()
+        self._steps = Steps(model)
 
     def advance(
         self,
@@ -65,7 +66,7 @@ class LayerwiseRunner:
             return outputs[call]
 
         try:
-            with state_kept(self._model):  # it runs again for each chunk, and for each convolution
+            with self._steps.undone():  # it runs again for each chunk, and for each convolution
                 return call_model(self._model, x, run, replay, there, node_type)[0]
         except _Suspend as stop:
             return stop.pending

@@ -41,9 +41,12 @@ def allocate(
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
     whole = partial(made.allocate, graph, goal)
-    by_host = whole if hosts is None else partial(allocate_by_host, made.allocate, graph, goal, hosts)
+    if hosts is not None:
+        check_workers(parts, hosts)
+    levels = hosts if made.by_host else None
+    found = whole if levels is None else partial(allocate_by_host, made.allocate, graph, goal, levels)
     with given_back():
-        owners = goal.once("owners", by_host)
+        owners = goal.once("owners", found)
     try:
         return check_owners(graph, owners, parts)
     except ConfigError as error:
@@ -52,7 +55,6 @@ def allocate(
 
 def allocate_by_host(method: Allocating, graph: Graph, goal: PartitionGoal, workers: Sequence[int]) -> np.ndarray:
     """The part of each vertex; parts are numbered host by host, and `workers` says how many of them each host has."""
-    check_workers(goal.parts, workers)
     if len(workers) == 1 or max(workers) == 1:
         return method(graph, goal)
     first = running_sum(workers)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from weft.errors import InputError, TrainingError
 from weft.graph import SPLITS
-from weft.nn import state_kept
+from weft.nn import Steps
 from weft.training.averages import of_first_worker
 from weft.training.inference import infer
 from weft.training.objectives import Outputs
@@ -24,7 +24,7 @@ def measure(run: Run, split: str) -> dict[str, float]:
     """
     _check_split(run, split)
     run.model.eval()
-    with run.meter.stage("evaluate"), torch.no_grad(), state_kept(run.model), of_first_worker(run.model, run.comm):
+    with run.meter.stage("evaluate"), torch.no_grad(), Steps(run.model).undone(), of_first_worker(run.model, run.comm):
         objective, strange = run.objective, [0.0]
         outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
         figures = objective.measure(run.model, split, outputs, run.comm)
@@ -54,9 +54,10 @@ def _check_split(run: Run, split: str) -> None:
 
 def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
     """The rows that this worker computes, a batch at a time, each drawing neighbours as in training."""
+    steps = Steps(run.model)
     for batch in run.loader.over(vertices):
         for part in batch:
-            with state_kept(run.model):
+            with steps.undone():
                 rows = run(part)
             yield part.targets.host.ids.numpy(), rows
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ from torch.utils.hooks import RemovableHandle
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
-from weft.nn import check_hooks_of_parameters, hooks_of_parameter
 
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
 _SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
@@ -52,7 +50,6 @@ class GradientSync:
     def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self._checked: set[int] = set()  # hooks of parameters
         self._last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
@@ -65,7 +62,6 @@ class GradientSync:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
             return [float(number) for number in numbers]
-        self._check_trained()
         before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
         of_all = sum_gradients(self._parameters, self._comm, *numbers, *marks)
         known, sums = of_all[: len(numbers)], of_all[len(numbers) :]
@@ -86,6 +82,7 @@ class GradientSync:
         if self._compared == epoch:
             return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch
+        self._check_trained()
         size = torch.stack([parameter.detach().abs().sum().double() for parameter in self._parameters]).sum()
         return [1.0, float(epoch), float(training), 1.0, size, size.square()]
 
@@ -114,7 +111,7 @@ class GradientSync:
         self._hooks.clear()
 
     def _check_trained(self) -> None:
-        """Refuse parameters that were not there when workers began alike, and hooks that parts of a gradient don't suit."""
+        """Refuse parameters to learn that were not there when workers began alike."""
         known = {*map(id, self._parameters)}
         if not known.issuperset(id(parameter) for parameter in self._trained.parameters() if parameter.requires_grad):
             new = [name for name, parameter in self._names() if id(parameter) not in known]
@@ -122,10 +119,6 @@ class GradientSync:
                 f"the model has got new parameters ({', '.join(new[:3])}) since it was given to weft.parallel, which sums "
                 f"the gradients of those that it had then: call weft.parallel and make the optimizer again"
             )
-        hooks = {*chain.from_iterable(hooks_of_parameter(parameter) for parameter in self._parameters)}
-        if hooks - self._checked:
-            check_hooks_of_parameters(self._names())
-            self._checked = hooks
 
     def _names(self) -> Iterator[tuple[str, nn.Parameter]]:
         return ((name.partition(".")[2], parameter) for name, parameter in self._trained.named_parameters())

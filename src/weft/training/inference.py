@@ -16,7 +16,17 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners, World
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
-from weft.nn import Decoupled, DecoupledModel, LayerwiseRunner, Pending, check_rows, in_mode, state_kept, walk
+from weft.nn import (
+    Decoupled,
+    DecoupledModel,
+    LayerwiseRunner,
+    Pending,
+    Steps,
+    check_can_run,
+    check_rows,
+    in_mode,
+    walk,
+)
 from weft.placements import Cooperation
 from weft.plan import Settings, tp_decoupled
 from weft.quantities import size_of
@@ -51,20 +61,24 @@ def infer(
     dtype: torch.dtype | str | None = None,
     threads: int = 1,
     memory: float | str = 4 << 30,
-    scratch: Path | None = None,
+    scratch: Path | str | None = None,
 ) -> Inference:
     """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
     `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` (bytes, or text
     such as "2GB"), beyond that in temporary files under `scratch`.
     """
+    check_can_run(model)
     if isinstance(dtype, str):
         dtype = dtype_for(Settings.of(dtype=dtype))
     limit = size_of(memory) if isinstance(memory, str) else memory
-    if limit is None:
+    if limit is None or not limit >= 0:
         raise ConfigError(f"memory = {memory!r} is no size: give bytes, or text such as 2GB or 512MiB")
+    scratch = None if scratch is None else Path(scratch)
     if scratch is not None and not scratch.is_dir():
         raise ConfigError(f"scratch = {scratch} is no folder: make it, or name another")
+    if not isinstance(threads, int) or threads < 1:
+        raise ConfigError(f"threads = {threads!r} is no number of threads: give one from 1 on")
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
     features = graph.features_to_train_on()
     computed_in = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
@@ -73,7 +87,7 @@ def infer(
             f"dtype is {dtype}, but the model has parameters of {computed_in}: call model.to({dtype}), or drop it"
         )
     dtype = computed_in
-    with in_mode(model, False), state_kept(model):
+    with in_mode(model, False), Steps(model).undone():
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
         if isinstance(model, Decoupled):
             with torch.no_grad():

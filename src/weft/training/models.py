@@ -19,8 +19,8 @@ from weft.nn import (
     check_adds_up,
     check_can_run,
     check_hooks,
-    check_parts,
     check_rows,
+    check_tables,
     convolution_of,
     encoder_of,
     forward_of,
@@ -77,7 +77,7 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
         check_adds_up(model)
     batches = not settings.sampling.full_graph
     if workers > 1 or (batches and settings.parallel.micro_batches > 1):
-        check_parts(model)
+        check_tables(model)
         if batches:
             check_hooks(model, width)
     if batches or workers > 1:

@@ -32,6 +32,10 @@ _KEPT = (
     "the model keeps {}, which has a gradient: where that is made of rows before the last, each counts in a loss once for "
     "every worker that computes it, which hangs on the plan; make losses of the rows that the model gives"
 )
+_HOOKED = (
+    "hooks of parameters' gradients ({}) get what each worker, or piece of a batch, adds to them: what is not linear, as a "
+    "clamp is not, makes another model than on one; change gradients behind their sum (run.sync()), or set clip_norm"
+)
 _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
@@ -130,7 +134,7 @@ class Run:
         part.runs += 1
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
-            if part.key is not None:  # it is one to train on
+            if part.key is not None and torch.is_grad_enabled():  # it is trained on
                 self.sync.ran(part.draws_key[-2], self.model.training)
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
@@ -203,6 +207,9 @@ class Run:
         found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.feed.team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
+        hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]
+        if hooked and max(self.world.size, self.settings.parallel.micro_batches) > 1:
+            found.append(_HOOKED.format(", ".join(hooked[:3])))
         if self.world.size > 1 and running_averages(self.model):
             found.append(_PER_WORKER)
         return found

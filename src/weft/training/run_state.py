@@ -107,7 +107,7 @@ class RunState:
         self._told_left_out = False
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
-        self._kept_by_best: Kept = NOTHING_KEPT
+        self._kept_by_best: Kept | None = NOTHING_KEPT  # None: an older Weft, which did not say, has kept the best
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
@@ -134,7 +134,8 @@ class RunState:
         """Make the model the best one again, if any was kept; it is the first worker's on all of them."""
         if self._best is not None:
             self._model.load_state_dict(self._best)
-            self._unlisted.put_back(self._kept_by_best)
+            if self._kept_by_best is not None:
+                self._unlisted.put_back(self._kept_by_best)
         take_first_workers(self._model, self._comm)
 
     def keep(self, progress: Progress, due: bool) -> None:
@@ -156,7 +157,7 @@ class RunState:
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
             attributes, kept = self._unlisted.changed()
             tensors |= {f"kept.{name}": tensor for name, tensor in kept.items()}
-            of_best, kept_by_best = self._kept_by_best
+            of_best, kept_by_best = self._kept_by_best or (None, {})
             tensors |= {f"best_kept.{name}": tensor for name, tensor in kept_by_best.items()}
             state = {
                 "progress": progress.as_dict(),
@@ -233,7 +234,8 @@ class RunState:
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
             self._unlisted.take(found.state.get("attributes", ()), found.part("kept."))  # of an older Weft: none
             self._best, self._best_written = found.part("best.") or None, False
-            self._kept_by_best = found.state.get("best_attributes", []), found.part("best_kept.")
+            of_best = found.state.get("best_attributes")
+            self._kept_by_best = None if of_best is None else (of_best, found.part("best_kept."))
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
         problems = f"{'; '.join(found.problems)}: " if found.problems else ""

@@ -237,6 +237,11 @@ class Trainer:
                 "some of the graph's edge weights are negative, and their sums may be, of which GCNConv's normalisation "
                 "takes the root: make them positive, or use convolutions without it (GraphConv, GCNConv(normalize=False))"
             )
+        if self.run.plan.wire == "float16" and self.world.size > 1:
+            return (
+                "rows travel as float16 (wire), which ends at 65,504: where features or rows are larger, set wire = "
+                "'float32', or scale them"
+            )
         if not self.progress.step:
             return (
                 "no step was made yet, so it is not lr: look at what the loss does with these labels, at the model's "

@@ -71,6 +71,7 @@ def test_owners_that_a_column_names(graph, tmp_path):
     renumbered = Graph.open(tmp_path / "parts")
     assert (allocate(graph, 3, "given", options=options) == owners).all()
     assert (allocate(renumbered, 3, "given", options=options) == owners[renumbered.original_ids]).all()
+    assert (allocate(graph, 3, "given", options=options, hosts=(2, 1)) == owners).all()  # numbered host by host
     with pytest.raises(InputError, match="runs from 0 to 2: 2 owners are 0 to 1"):
         allocate(graph, 2, "given", options=options)
     with pytest.raises(ConfigError, match="needs the table"):

@@ -252,3 +252,8 @@ def test_rows_of_bfloat16_are_told_as_float32():
         model = Short(4, 8, 2, 3)
     outputs = infer(model, plain(np.arange(12) % 3)).outputs
     assert outputs.dtype == np.float32 and np.array_equal(torch.from_numpy(outputs).bfloat16().float(), outputs)
+
+
+def test_a_graph_whose_labels_lack_the_last_class_will_do(tmp_path):
+    folder = saved(tmp_path / "model", plain(np.arange(12) % 3), model="sage")
+    assert load_model(folder, plain(np.arange(12) % 2)).graph.num_classes == 3

@@ -960,6 +960,9 @@ def test_what_inference_is_told_as_training_is(graph, tmp_path):
         ({"dtype": "half"}, "dtype = 'half' is not possible"),
         ({"dtype": "float32"}, r"dtype is torch.float32, but the model has parameters of torch.float64: call model.to"),
         ({"memory": "much"}, "memory = 'much' is no size"),
+        ({"memory": -1}, "memory = -1 is no size"),
+        ({"threads": None}, "threads = None is no number of threads"),
+        ({"scratch": str(tmp_path / "none")}, "none is no folder"),
         ({"scratch": tmp_path / "none"}, "none is no folder"),
     ):
         with pytest.raises(ConfigError, match=words):

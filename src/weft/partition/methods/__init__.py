@@ -26,6 +26,7 @@ class PartitionMethod(ABC):
     reads: ClassVar[frozenset[str]] = frozenset()  # of draws, task, its cache, bandwidths (and pairs)
     library: ClassVar[str] = ""  # the module that must be installed, if any
     needs_training: ClassVar[bool] = False  # training vertices
+    by_host: ClassVar[bool] = True  # is it asked for hosts first, and then for each one's workers?
     by_draws: ClassVar[bool] = False  # when chosen automatically: do edges weigh what training draws over them?
     seconds: ClassVar[tuple[float, float]] = (0.0, 0.0)  # of one thread: at the start, and for a million edges
     memory: ClassVar[tuple[float, float]] = (0.0, 0.0)  # bytes for an edge and for a vertex; 0: not measured

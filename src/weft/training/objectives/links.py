@@ -15,7 +15,7 @@ from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream, drawing_alone, mix64
 from weft.keys import key as make_key
-from weft.nn import KeyedDropout, LinkPredictor, link_loss, loss_terms, make_decoder, state_kept
+from weft.nn import KeyedDropout, LinkPredictor, Steps, link_loss, loss_terms, make_decoder, state_kept
 from weft.plan import Settings
 from weft.sampling import Batches, VerticesByType, WholeBatch, batch_negatives, uniform_negatives
 from weft.training.objectives.objective import Halves, Objective, Outputs, Targets
@@ -166,21 +166,23 @@ class LinkObjective(Objective):
         holders, place = self._holders(held, comm), places_in(held)
         # Links by twice their rank, whose sum over workers is exact; and the scores of each and of one negative.
         counts, scored = torch.zeros(2 * task.eval_negatives + 3, dtype=torch.int64), [np.empty((0, 2))]
+        steps, strange = Steps(model.decoder), 0  # pairs whose scores are no number though their rows are
         for at in self._pieces(split, comm.size):
             mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
             pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
             pairs = pairs.to(rows.device)
             there = pairs.rows(rows, comm)
             if len(mine):
-                with state_kept(model):
+                with steps.undone():
                     scores = model.score(*pairs.of(there, 0, len(mine)))
-                if scores.isnan().any():
-                    raise TrainingError(
-                        f"decoder {type(model.decoder).__name__} gives nan for pairs of the {split} split, which have no "
-                        f"rank then: look in it for what has no value at some rows (0 / 0, the root of a negative number)"
-                    )
+                strange += 0 if there.isnan().any() else int(scores.isnan().sum())
                 counts += torch.bincount((2 * ranks(scores)).long().cpu(), minlength=len(counts))
                 scored.append(scores[:, :2].double().cpu().numpy())
+        if int(comm.sum(torch.tensor([strange]))):
+            raise TrainingError(
+                f"decoder {type(model.decoder).__name__} gives nan for pairs of the {split} split, which have no rank then: "
+                f"look in it for what has no value at some rows (0 / 0, the root of a negative number)"
+            )
         counts, places = comm.sum(counts), torch.arange(len(counts), dtype=torch.float64) / 2
         whole = int(counts.sum())
         links, others = _of_all(np.concatenate(scored), comm).T
