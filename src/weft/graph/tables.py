@@ -63,7 +63,8 @@ class _Layout:
         delimiter = next((mark for mark in "\t, " if mark in first), "\t")
         fields, told = first.split(delimiter), lines[comments - 1].split(delimiter) if comments else []
         numbers = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
-        if len(told) == len(fields) > 1 and (len(told) > 2 or not numbers or not {*told}.isdisjoint(ends)):
+        named = not {*told}.isdisjoint(ends) or (delimiter != " " and (len(told) > 2 or not numbers))
+        if len(told) == len(fields) > 1 and named:
             return cls(delimiter, comments, tuple(told))  # the last comment says what the columns are
         names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if numbers else ()
         return cls(delimiter, comments, names, numbers)

@@ -195,6 +195,7 @@ def test_edge_tables_alone(tmp_path, textual):
         ("0 1\n2 1\n", (), None),
         ("% bip weighted\n0,1,0.5\n2,1,3\n", ("--weight", "3"), [0.5, 3]),
         ("#\nsrc dst\n0 1\n2 1\n", (), None),
+        ("% sym weighted\n0 1 0.5\n2 1 3\n", ("--weight", "3"), [0.5, 3]),  # as KONECT does
         ("from\tto\n0\t1\n2\t1\n", ("--src", "from", "--dst", "to"), None),
         ("#id\tfrom\tto\n7\t0\t1\n8\t2\t1\n", ("--src", "from", "--dst", "to"), None),  # as BioGRID does
         ("#src\tdst\n0\t1\n2\t1\n", ("--src", "#src"), None),
