@@ -301,11 +301,10 @@ def forwards_replaced(model: nn.Module, by: Callable[[MessagePassing], Callable[
     """While this lasts, the forward of each of the model's convolutions is another."""
     convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
     if not convs:
-        raise ModelError(
-            f"{type(model).__name__} has no MessagePassing convolution: there is nothing to run on a graph"
-        )
-    if own := [conv for conv in convs if not isinstance(vars(conv).get("forward"), _Bound | None)]:
-        raise ModelError(f"{own[0]} has a forward that was set on it, and that of its class is run: derive a class")
+        raise ModelError(f"{type(model).__name__} has no MessagePassing convolution: nothing to run on a graph")
+    for conv in convs:
+        if not isinstance(vars(conv).get("forward"), _Bound | None):
+            raise ModelError(f"{conv} has a forward that was set on it, and that of its class is run: derive a class")
     try:
         for conv in convs:
             conv.__dict__["forward"] = by(conv)

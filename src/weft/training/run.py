@@ -208,7 +208,8 @@ class Run:
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
         hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]
-        if hooked and max(self.world.size, self.settings.parallel.micro_batches) > 1:
+        pieces = self.world.size * self.settings.parallel.micro_batches
+        if hooked and pieces > 1:
             found.append(_HOOKED.format(", ".join(hooked[:3])))
         if self.world.size > 1 and running_averages(self.model):
             found.append(_PER_WORKER)
