@@ -92,7 +92,7 @@ else:
 
 
 @pytest.mark.parametrize(
-    ("options", "low", "high"), [({"link": "40mbit"}, 0.6, 1.2), ({"links": {"h2": "40mbit"}}, 0.6, 1.2), ({}, 0, 0.3)]
+    ("options", "low", "high"), [({"link": "40mbit"}, 0.6, 1.2), ({"links": {"h2": "40mbit"}}, 0.6, 1.2), ({}, 0, 0.55)]
 )
 def test_links_have_the_speed_that_was_asked_for(tmp_path, options, low, high):
     with Sandbox(hosts=2, **options) as box:
