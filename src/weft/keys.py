@@ -79,15 +79,10 @@ def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
         name, words, *rest = np.random.get_state()
         return random.getstate(), name, np.asarray(words).tobytes(), *rest
 
-    with _TORCH, torch.random.fork_rng(devices=[]):
-        of_numpy, of_python = np.random.get_state(), random.getstate()
-        try:
-            torch.default_generator.manual_seed(key(*parts))
-            _seed_numpy_and_python(key(*parts))
-            yield state
-        finally:
-            np.random.set_state(of_numpy)
-            random.setstate(of_python)
+    with _TORCH, _kept_in_host_memory():
+        torch.default_generator.manual_seed(key(*parts))
+        _seed_numpy_and_python(key(*parts))
+        yield state
 
 
 @contextmanager
@@ -95,8 +90,23 @@ def generators_kept() -> Iterator[None]:
     """After it torch, on all devices, numpy and Python draw on from where they were before."""
     import torch
 
-    of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
     of_devices, seed = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [], torch.initial_seed()
+    try:
+        with _kept_in_host_memory():
+            yield
+    finally:
+        if of_devices:
+            torch.cuda.set_rng_state_all(of_devices)
+        elif torch.cuda.is_initialized():  # by now; it would have begun from here
+            torch.cuda.manual_seed_all(seed)
+
+
+@contextmanager
+def _kept_in_host_memory() -> Iterator[None]:
+    """After it the generators of torch on the CPU, numpy and Python are as they were."""
+    import torch
+
+    of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
     try:
         yield
     finally:
@@ -104,10 +114,6 @@ def generators_kept() -> Iterator[None]:
             torch.set_rng_state(of_torch)
             np.random.set_state(of_numpy)
             random.setstate(of_python)
-            if of_devices:
-                torch.cuda.set_rng_state_all(of_devices)
-            elif torch.cuda.is_initialized():  # by now; it would have begun from here
-                torch.cuda.manual_seed_all(seed)
 
 
 def seed_everything(*parts: int) -> None:

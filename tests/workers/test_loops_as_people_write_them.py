@@ -58,6 +58,15 @@ def backward(run, batch):
         loss_of(run, part, batch).backward()
 
 
+def train(run, loader, optimizer):
+    """An epoch."""
+    for batch in loader:
+        optimizer.zero_grad()
+        backward(run, batch)
+        run.sync()
+        optimizer.step()
+
+
 def flat(*modules):
     return torch.cat([p.detach().flatten() for module in modules for p in module.parameters()])
 
@@ -287,11 +296,7 @@ def test_weights_that_are_zeroed_are_the_same_in_each_micro_batch(ranks, parts):
         with seeded(3):
             model = DropConnect(graph.num_features).double()
         run, optimizer = weft.parallel(model, loader), torch.optim.SGD(model.parameters(), 0.5)
-        for batch in loader:
-            optimizer.zero_grad()
-            backward(run, batch)
-            run.sync()
-            optimizer.step()
+        train(run, loader, optimizer)
         run.close()
         return flat(model)
 
@@ -608,11 +613,7 @@ def test_changes_that_do_not_matter_are_taken(ranks, parts, plan):
                 model.first.register_forward_hook(lambda module, given, out: 2 * out)
                 prune.l1_unstructured(model.second.lin, "weight", 0.3)
                 model.scale = nn.Parameter(torch.ones(()), requires_grad=False)
-            for batch in loader:
-                optimizer.zero_grad()
-                backward(run, batch)
-                run.sync()
-                optimizer.step()
+            train(run, loader, optimizer)
         run.close()
         return flat(model)
 
@@ -728,11 +729,7 @@ def test_workers_that_do_not_do_the_same_are_told(ranks, parts, mistake):
             if epoch == 1:
                 mistake(world, loader, model, run)
             optimizer = torch.optim.SGD(model.parameters(), run.rate)
-            for batch in loader:
-                optimizer.zero_grad()
-                backward(run, batch)
-                run.sync()
-                optimizer.step()
+            train(run, loader, optimizer)
 
     with pytest.raises(TrainingError, match=MISTAKES[mistake]):
         ranks(3, loop, parts, "gdp")

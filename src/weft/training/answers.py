@@ -36,9 +36,8 @@ def table_of(values: np.ndarray, vertices: np.ndarray, first: int, graph: Graph,
     if values.ndim == 1:
         columns["class"] = pa.array(values)
         if graph.class_names:
-            nameless = (
-                int(values.max(initial=-1)) + 1 - len(graph.class_names)
-            )  # of a model with more columns than classes
+            # A model may have more columns than there are classes.
+            nameless = int(values.max(initial=-1)) + 1 - len(graph.class_names)
             columns["class_name"] = pa.array([*graph.class_names, *[None] * nameless]).take(pa.array(values))
     else:
         flat = pa.array(values.reshape(-1))

@@ -114,14 +114,12 @@ class GradientSync:
         """Refuse parameters to learn that were not there when workers began alike."""
         known = {*map(id, self._parameters)}
         if not known.issuperset(id(parameter) for parameter in self._trained.parameters() if parameter.requires_grad):
-            new = [name for name, parameter in self._names() if id(parameter) not in known]
+            named = ((name.partition(".")[2], parameter) for name, parameter in self._trained.named_parameters())
+            new = [name for name, parameter in named if id(parameter) not in known]
             raise TrainingError(
                 f"the model has got new parameters ({', '.join(new[:3])}) since it was given to weft.parallel, which sums "
                 f"the gradients of those that it had then: call weft.parallel and make the optimizer again"
             )
-
-    def _names(self) -> Iterator[tuple[str, nn.Parameter]]:
-        return ((name.partition(".")[2], parameter) for name, parameter in self._trained.named_parameters())
 
     def _is_summed(self, place: int, parameter: nn.Parameter, before: Tensor | None) -> None:
         """Remember that a gradient is all workers', so that what is added to it is told from it."""

@@ -87,6 +87,8 @@ class Run:
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
         self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings)
+        # Do several workers, or pieces of a batch, have a part each of its loss, and of gradients?
+        self.in_parts = self.world.size > 1 or self.settings.parallel.micro_batches > 1
         self.device = loader.device
         check_device(self.settings, self.device.type, self.world.size)
         if self.settings.model.products == "tf32":
@@ -208,8 +210,7 @@ class Run:
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
         hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]
-        pieces = self.world.size * self.settings.parallel.micro_batches
-        if hooked and pieces > 1:
+        if hooked and self.in_parts:
             found.append(_HOOKED.format(", ".join(hooked[:3])))
         if self.world.size > 1 and running_averages(self.model):
             found.append(_PER_WORKER)

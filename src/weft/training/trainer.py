@@ -77,9 +77,7 @@ class Trainer:
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._parameters = list(self.model.parameters())
-        self._unchecked = (
-            world.size > 1 or settings.parallel.micro_batches > 1
-        )  # is the loss to be a sum, and not tried?
+        self._unchecked = self.run.in_parts  # is the loss to be a sum, and not tried?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
 

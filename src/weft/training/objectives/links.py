@@ -113,13 +113,12 @@ class LinkObjective(Objective):
         if model.known:
             return True
         if self._cuts is None:
-            tried, before = self._halves(model, targets, rows), [buffer.clone() for buffer in model.decoder.buffers()]
+            tried = self._halves(model, targets, rows)
             with drawing_alone(0) as generators, state_kept(model.decoder) as state, torch.no_grad():
                 at_first = generators()
                 _scores_of(model, targets, rows, 0, 2)
-                stepped = any(not torch.equal(*each) for each in zip(before, model.decoder.buffers(), strict=True))
                 drew = tried.drew or generators() != at_first
-                self._cuts = not (stepped or state.has_changed() or drew) and tried.by_each
+                self._cuts = not (state.has_stepped() or drew) and tried.by_each
         return self._cuts
 
     def _halves(self, model: LinkPredictor, targets: PairTargets, rows: Tensor) -> Halves:
