@@ -50,7 +50,7 @@ class GradientSync:
     def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self._last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
+        self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
         self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
@@ -70,15 +70,11 @@ class GradientSync:
             self._is_summed(place, parameter, summed)
         return known
 
-    def ran(self, epoch: int, training: bool) -> None:
-        """A batch of an epoch is run, in training mode or not: all workers sum gradients of the same."""
-        self._last = epoch, training
-
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
-        if self._last is None:
+        if self.last is None:
             return [0.0] * 6
-        (epoch, training), self._last = self._last, None
+        (epoch, training), self.last = self.last, None
         if self._compared == epoch:
             return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch

@@ -137,7 +137,7 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
-                self.sync.ran(part.draws_key[-2], self.model.training)
+                self.sync.last = part.draws_key[-2], self.model.training
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
         state = None if self._draws else _state_of_generators(self.device)
