@@ -163,6 +163,41 @@ def test_gradients_that_are_thrown_away_do_not_count(ranks, parts, to_none):
     agree(ranks, parts, "gdp", loop)
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_is_added_to_summed_gradients_is_there(ranks, parts, plan):
+    """As of a penalty on weights, which all workers have alike, once: before the step, and before gradients are clipped."""
+
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            backward(run, batch)
+            run.sync()
+            for parameter in (model.last.weight, *model.parameters()):
+                parameter.square().sum().mul(1e-2).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
+def test_gradients_that_are_clipped_before_all_of_them_are_summed_are_refused(ranks, parts):
+    def loop(world, folder):
+        _, model, run = made(world, folder, "gdp")
+        for _ in range(2):
+            sum(parameter.square().sum() for parameter in model.parameters()).backward()
+            run.sync()
+        sum(parameter.square().sum() for parameter in model.parameters()).backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.2)
+        with pytest.raises(TrainingError, match=r"changed \(clipped\?\) .* call run.sync\(\) before"):
+            run.sync()
+
+    ranks(3, loop, parts)
+
+
 def test_layers_that_are_frozen_at_first(ranks, parts):
     def loop(world, folder, plan):
         loader, model, run = made(world, folder, plan)

@@ -153,8 +153,8 @@ def learned_by(objective: object) -> dict[str, object]:
 class Unlisted:
     """What things keep that no state_dict has, and that training changes: a checkpoint saves it beside.
 
-    Plain values, and tensors that stay as large: attributes, or buffers that are not persistent. Of a loss that is a module,
-    what its state_dict has, too.
+    Plain values, and tensors that stay as large or are made late: attributes, or buffers that are not persistent. Of a loss
+    that is a module, what its state_dict has, too.
     """
 
     def __init__(self, model: nn.Module, learned_by: Mapping[str, object]) -> None:
@@ -163,13 +163,11 @@ class Unlisted:
         for name, thing in learned_by.items():
             modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
             self._things |= dict(modules) or {name: thing}
-        listed = frozenset(map("/".join, _in_state_dict(model)))
-        self._plain = frozenset(_plain_of(self._things.items()))
+        self._model, self._plain = model, frozenset(_plain_of(self._things.items()))
         self._tensors = {
-            key: _on_cpu(tensor)
-            for key, tensor in self._tensors_now()
-            if tensor.numel() <= _TABLE and key not in listed
+            key: _on_cpu(tensor) for key, tensor in self._tensors_now().items() if tensor.numel() <= _TABLE
         }
+        self._tables = self._tensors_now().keys() - self._tensors.keys()
         self._containers = {
             (at, name): (value, _copied(value))
             for at, thing in self._things.items()
@@ -178,17 +176,28 @@ class Unlisted:
         }
 
     def changed(self) -> Kept:
-        """Plain values by thing and name, and tensors by both, that are others now."""
+        """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
         plain = [one for one in _plain_of(self._things.items()) if one not in self._plain]
-        now = {key: _on_cpu(tensor) for key, tensor in self._tensors_now() if key in self._tensors}
-        return plain, {key: tensor for key, tensor in now.items() if _is_another(tensor, self._tensors[key])}
+        return plain, {
+            key: _on_cpu(tensor)
+            for key, tensor in self._tensors_now().items()
+            if tensor.numel() <= _TABLE
+            and key not in self._tables
+            and (key not in self._tensors or _is_another(_on_cpu(tensor), self._tensors[key]))
+        }
 
     def put_back(self, then: Kept) -> None:
         """Let the model's modules keep what `changed` told of them then, and in all else what they did at first."""
         first = {(at, name): value for at, name, value in self._plain}
         (plain_now, tensors_now), (plain, tensors) = self.changed(), then
         plain = [*((at, name, first[at, name]) for at, name, _ in plain_now if (at, name) in first), *plain]
-        tensors = {key: self._tensors[key].clone() for key in tensors_now} | tensors
+        for key in tensors_now.keys() - self._tensors.keys() - tensors.keys():  # made since
+            at, _, name = key.partition("/")
+            if (at, name) in first:
+                plain.append((at, name, first[at, name]))
+            elif not at.startswith(_LEARNED):
+                delattr(self._things[at], name)
+        tensors = {key: self._tensors[key].clone() for key in tensors_now if key in self._tensors} | tensors
         of_model = {key: tensor for key, tensor in tensors.items() if not key.startswith(_LEARNED)}
         self.take([one for one in plain if not one[0].startswith(_LEARNED)], of_model)
 
@@ -212,16 +221,29 @@ class Unlisted:
                 raise ValueError(f"{at}.{name} = {value!r}, which is not kept there")
             now = vars(thing).get(name)
             setattr(thing, name, type(now)(value) if isinstance(now, np.generic) and value is not None else value)
-        for key, kept in self._tensors_now():
-            if key in tensors:
-                kept.data = tensors[key].to(kept.device)  # of another type where a loss has taken its rows'
+        now = self._tensors_now()
+        for key, tensor in tensors.items():
+            at, _, name = key.partition("/")
+            if key in now:
+                now[key].data = tensor.to(now[key].device)  # of another type where a loss has taken its rows'
+            elif at in self._things and getattr(self._things[at], name, None) is None:  # made late
+                setattr(self._things[at], name, tensor.to(next(self._model.parameters(), tensor).device))
+            elif not at.startswith(_LEARNED):
+                raise ValueError(f"{at}.{name}, a tensor, which is not kept there")
 
-    def _tensors_now(self) -> Iterator[tuple[str, Tensor]]:
+    def _tensors_now(self) -> dict[str, Tensor]:
+        """All but those that the model's state_dict has."""
+        listed, tensors = frozenset(_in_state_dict(self._model)), dict[str, Tensor]()
         for at, thing in self._things.items():
             found: dict[str, object] = {**_own(thing)}
             if isinstance(thing, nn.Module):
                 found |= {**dict(thing.named_buffers(recurse=False)), **dict(thing.named_parameters(recurse=False))}
-            yield from ((f"{at}/{name}", value) for name, value in found.items() if isinstance(value, Tensor))
+            tensors |= {
+                f"{at}/{name}": value
+                for name, value in found.items()
+                if isinstance(value, Tensor) and (at, name) not in listed
+            }
+        return tensors
 
 
 def _plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, object]]:
@@ -296,9 +318,9 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 
 def _is_another(now: Tensor, before: Tensor) -> bool:
-    """Does it hold other numbers? One that is as large: others are no state, but results."""
+    """Does it hold other numbers?"""
     if now.shape != before.shape or torch.equal(now, before):
-        return False
+        return now.shape != before.shape
     return not bool(((now == before) | (now.isnan() & before.isnan())).all())
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
-_SUMMED, _BEFORE = "weft_summed", "weft_before"  # what a gradient knows: is it all workers'? what was so before it?
+_SUMMED, _PARTS = "weft_summed", "weft_parts"  # what a gradient knows: is it all workers'? which part of it is?
 
 
 def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
@@ -34,11 +33,12 @@ def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbe
 
 
 @dataclass
-class _Before:
-    """A gradient of all workers, to which this worker's new one will be added once that is summed, too."""
+class _Parts:
+    """What a gradient is the sum of that has grown since it was summed."""
 
-    summed: Tensor
-    added: int = 1  # times that something was added to the new one
+    summed: Tensor  # all workers'
+    own: Tensor  # this worker's, since then
+    version: int  # of the sum, as writing it anew counts
 
 
 class GradientSync:
@@ -52,8 +52,8 @@ class GradientSync:
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
         self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
-        # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hook.
-        self._hooks: dict[int, tuple[Node, RemovableHandle]] = {}
+        # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
+        self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
                 self._hook(place, parameter)
@@ -102,8 +102,9 @@ class GradientSync:
 
     def close(self) -> None:
         """Leave the parameters as they were."""
-        for _, hook in self._hooks.values():
-            hook.remove()
+        for _, *hooks in self._hooks.values():
+            for hook in hooks:
+                hook.remove()
         self._hooks.clear()
 
     def _check_trained(self) -> None:
@@ -129,13 +130,13 @@ class GradientSync:
     def _hook(self, place: int, parameter: nn.Parameter) -> None:
         """Have it noted when something is added to a parameter's gradient, if there is any."""
         if place not in self._hooks and parameter.requires_grad:
-            adds = get_gradient_edge(parameter).node
-            self._hooks[place] = adds, adds.register_prehook(partial(_grows, parameter))
+            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter)
+            self._hooks[place] = adds, adds.register_prehook(growth.begins), adds.register_hook(growth.ends)
 
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
-    own = [None if hasattr(p.grad, _SUMMED) else p.grad for p in parameters]
+    own = [_own(parameter.grad) for parameter in parameters]
     layouts = {g.layout for g in own if g is not None}
     if layouts - {torch.strided}:
         raise TrainingError(
@@ -153,47 +154,64 @@ def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Paramete
 
 def summed_before(grad: Tensor | None) -> Tensor | None:
     """What was summed of a gradient already, unless it was set to zero since."""
-    if hasattr(grad, _SUMMED):
-        return grad
-    before: _Before | None = getattr(grad, _BEFORE, None)
-    if before is None or grad is None:
-        return None
-    others_wrote = grad._version != before.added
-    return None if others_wrote and not grad.any() else before.summed
+    parts = _parts(grad)
+    return parts.summed if parts is not None else grad if hasattr(grad, _SUMMED) else None
 
 
 def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
     """Let the gradient of a parameter, which is this worker's own, be one that follows a summed one."""
-    if summed is not None and parameter.grad is None:
-        parameter.grad = summed
-    elif summed is not None:
-        assert parameter.grad is not None
-        parameter.grad = parameter.grad.clone()  # views of one tensor count what is written to any of them
-        setattr(parameter.grad, _BEFORE, _Before(summed, parameter.grad._version))
-
-
-def _grows(parameter: nn.Parameter, *_: Any) -> None:
-    """Called before something is added to a gradient, by each run of its parameter: what is summed already is set aside.
-
-    It is a hook of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
-    """
-    grad = parameter.grad
-    before: _Before | None = getattr(grad, _BEFORE, None)
-    if before is not None and grad is not None and grad._version < before.added:  # another run has noted it
-        return
-    summed = summed_before(grad)
+    own = parameter.grad
     if summed is None:
-        parameter.grad = None if hasattr(grad, _BEFORE) else grad  # set to zero
-    elif grad is not summed:
-        getattr(grad, _BEFORE).added += 1
-    elif torch.is_grad_enabled():
+        return
+    parameter.grad = both = summed if own is None else summed + own
+    if own is not None:
+        setattr(both, _PARTS, _Parts(summed, own, both._version))
+
+
+def _own(grad: Tensor | None) -> Tensor | None:
+    """What of a gradient is this worker's alone."""
+    parts = _parts(grad)
+    return parts.own if parts is not None else None if hasattr(grad, _SUMMED) else grad
+
+
+def _parts(grad: Tensor | None) -> _Parts | None:
+    parts: _Parts | None = getattr(grad, _PARTS, None)
+    if parts is None or grad is None or grad._version == parts.version:
+        return parts
+    if grad.any():
         raise TrainingError(
-            "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
-            "optimizer.zero_grad() before"
+            "a gradient was changed (clipped?) that has grown since run.sync() summed it: call run.sync() before, as what "
+            "belongs to all workers can't be told from this worker's own any more"
         )
-    else:
-        parameter.grad = torch.zeros_like(summed)
-        setattr(parameter.grad, _BEFORE, _Before(summed))
+    return None  # set to zero
+
+
+class _Growth:
+    """Lets a parameter's gradient that was summed grow, by each run of the parameter: what is summed is set aside meanwhile.
+
+    By hooks of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
+    """
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self._parameter = parameter
+        self._summed: Tensor | None = None  # while something is added, and no other run has set it aside
+
+    def begins(self, *_: Any) -> None:
+        grad = self._parameter.grad
+        self._summed = summed_before(grad)
+        if self._summed is not None and torch.is_grad_enabled():
+            raise TrainingError(
+                "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
+                "optimizer.zero_grad() before"
+            )
+        if self._summed is not None:
+            self._parameter.grad = _own(grad)
+        elif hasattr(grad, _PARTS):  # set to zero
+            self._parameter.grad = None
+
+    def ends(self, *_: Any) -> None:
+        set_before(self._parameter, self._summed)
+        self._summed = None
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

@@ -383,22 +383,25 @@ def test_steps_that_a_model_counts_go_on_where_they_were(graph, tmp_path):
 
 
 class Keeping(nn.Module):
-    """As people write them: numbers of numpy's, one that ends as None, tensors that no state_dict has, a list."""
+    """As people write them: numbers of numpy's, one that ends as None, tensors that no state_dict has, or late, a list."""
 
     def __init__(self, listed=False):
         super().__init__()
         self.inner = GraphSAGE(6, 8, 2, 4)
         self.count, self.left, self.scale, self.seen = np.int64(0), 3, torch.tensor(1.0), [] if listed else None
         self.register_buffer("shift", torch.zeros(()), persistent=False)
+        self.late = None
 
     def forward(self, x, edge_index):
         if self.training:
+            self.late = x.new_zeros(()) if self.late is None else self.late + 0.1
             self.count, self.shift = self.count + 1, self.shift + 0.1
             self.scale.mul_(0.9)
             self.left = self.left and (self.left - 1 or None)
             if self.seen is not None:
                 self.seen.append(1)
-        return self.inner(x * self.scale + self.shift, edge_index) * (1 + float(self.count) / 10) + (self.left or 0)
+        x = x * self.scale + self.shift + (0 if self.late is None else self.late)
+        return self.inner(x, edge_index) * (1 + float(self.count) / 10) + (self.left or 0)
 
 
 class Smoothing(nn.Module):
@@ -430,13 +433,15 @@ def test_what_a_model_and_its_loss_keep_goes_on_where_it_was(graph, tmp_path, dt
     assert_same(whole, last)
     assert last.model.count == whole.model.count == 6 and type(last.model.count) is np.int64
     assert last.model.left is None and torch.equal(last.model.shift, whole.model.shift)
+    assert torch.equal(last.model.late, whole.model.late)
 
 
 class Peaking(Keeping):
     """Gets worse after some epochs, by what no state_dict has."""
 
     def forward(self, x, edge_index):
-        return super().forward(x, edge_index) + max(0.0, float(self.shift) - 0.65) * 1e3 * torch.eye(4)[0]
+        rows = super().forward(x, edge_index)
+        return rows + max(0.0, float(self.late or 0.0) - 0.55) * 1e3 * torch.eye(4)[0]
 
 
 @pytest.mark.parametrize("resumed", [False, True])
