@@ -1,6 +1,7 @@
 """PyG's example of neighbour sampling, and what becomes of it with Weft: python examples/port_from_pyg.py GRAPH.pt
 
-The lines that change are marked; the model, the optimiser and the loss stay. In PyG they were:
+On several workers, the same: torchrun --nproc-per-node 2 examples/port_from_pyg.py GRAPH.pt. The lines that change are
+marked; the model and the optimiser stay. In PyG they were:
 
     train_loader = NeighborLoader(data, input_nodes=data.train_mask, num_neighbors=[25, 10], batch_size=64, shuffle=True)
     ...
@@ -29,10 +30,11 @@ def train() -> float:
     for batch in train_loader:
         optimizer.zero_grad()
         out = parallel_model(batch)  # was model(batch.x, batch.edge_index)[: batch.batch_size]
-        loss = F.cross_entropy(out, batch.y)
+        loss = F.cross_entropy(out, batch.y, reduction="sum") / batch.size  # the mean over all workers' seeds
         loss.backward()
+        (loss,) = parallel_model.sync(loss.detach())  # new: sums gradients, and losses, over all workers
         optimizer.step()
-        total_loss += float(loss) * batch.size
+        total_loss += loss * batch.size
     return total_loss / int(data.train_mask.sum())
 
 
@@ -44,4 +46,6 @@ def test() -> float:
 
 
 for epoch in range(1, 6):
-    print(f"epoch {epoch}  loss {train():.4f}  test accuracy {test():.4f}")
+    loss, accuracy = train(), test()
+    if train_loader.world.rank == 0:
+        print(f"epoch {epoch}  loss {loss:.4f}  test accuracy {accuracy:.4f}")

@@ -198,6 +198,30 @@ def test_gradients_that_are_clipped_before_all_of_them_are_summed_are_refused(ra
     ranks(3, loop, parts)
 
 
+def test_steps_by_gradients_that_were_not_summed_are_refused(ranks, parts):
+    """Not those of other models, nor after what went backward was thrown away, nor on one worker."""
+
+    def loop(world, folder):
+        loader, model, run = made(world, folder, "split")
+        optimizer, other = torch.optim.Adam(model.parameters()), nn.Linear(2, 2)
+        for batch in loader:
+            backward(run, batch)
+            other(torch.ones(2)).sum().backward()
+            torch.optim.SGD(other.parameters(), 0.1).step()
+            if batch.index == 0 and world.size > 1:
+                with pytest.raises(TrainingError, match=r"call run.sync\(\) between loss.backward\(\) and"):
+                    optimizer.step()
+            if batch.index == 0:
+                optimizer.zero_grad(set_to_none=False)
+            if batch.index > 1:
+                run.sync() if world.size > 1 else None
+                optimizer.step()
+        run.close()
+
+    for workers in (1, 3):
+        ranks(workers, loop, parts)
+
+
 def test_layers_that_are_frozen_at_first(ranks, parts):
     def loop(world, folder, plan):
         loader, model, run = made(world, folder, plan)

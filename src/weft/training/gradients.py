@@ -3,10 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import finalize
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
 from weft.errors import TrainingError
@@ -14,6 +16,7 @@ from weft.exchange import Communicator
 
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
 _SUMMED, _PARTS = "weft_summed", "weft_parts"  # what a gradient knows: is it all workers'? which part of it is?
+_OWN = "weft_own"  # what a parameter knows: does its gradient hold what a batch gave on this worker alone?
 
 
 def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
@@ -54,6 +57,8 @@ class GradientSync:
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
+        self.watches = False  # are steps of optimizers looked at?
+        self._pass = _Pass()
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
                 self._hook(place, parameter)
@@ -69,6 +74,19 @@ class GradientSync:
         for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):
             self._is_summed(place, parameter, summed)
         return known
+
+    def watch(self) -> None:
+        """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers."""
+        if self._comm.size > 1:
+            self.watches = True
+            finalize(self, register_optimizer_step_pre_hook(_check_summed).remove)
+            for place, parameter in enumerate(self._parameters):
+                self._hook(place, parameter)
+
+    def follow(self, rows: Tensor) -> None:
+        """These are rows of a batch: gradients that come from them are this worker's alone."""
+        if rows.requires_grad:
+            rows.register_hook(self._pass.begins)
 
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
@@ -120,6 +138,7 @@ class GradientSync:
 
     def _is_summed(self, place: int, parameter: nn.Parameter, before: Tensor | None) -> None:
         """Remember that a gradient is all workers', so that what is added to it is told from it."""
+        setattr(parameter, _OWN, False)
         if before is not None:
             parameter.grad = before if parameter.grad is None else before + parameter.grad
         if parameter.grad is None:
@@ -130,7 +149,7 @@ class GradientSync:
     def _hook(self, place: int, parameter: nn.Parameter) -> None:
         """Have it noted when something is added to a parameter's gradient, if there is any."""
         if place not in self._hooks and parameter.requires_grad:
-            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter)
+            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter, self._pass)
             self._hooks[place] = adds, adds.register_prehook(growth.begins), adds.register_hook(growth.ends)
 
 
@@ -186,14 +205,27 @@ def _parts(grad: Tensor | None) -> _Parts | None:
     return None  # set to zero
 
 
+class _Pass:
+    """The last pass in which rows of a batch went backward."""
+
+    def __init__(self) -> None:
+        self._number: int | None = None
+
+    def begins(self, _: Tensor) -> None:
+        self._number = torch._C._current_graph_task_id()
+
+    def goes_on(self) -> bool:
+        return self._number is not None and self._number == torch._C._current_graph_task_id()
+
+
 class _Growth:
     """Lets a parameter's gradient that was summed grow, by each run of the parameter: what is summed is set aside meanwhile.
 
     By hooks of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
     """
 
-    def __init__(self, parameter: nn.Parameter) -> None:
-        self._parameter = parameter
+    def __init__(self, parameter: nn.Parameter, of_batch: _Pass) -> None:
+        self._parameter, self._of_batch = parameter, of_batch
         self._summed: Tensor | None = None  # while something is added, and no other run has set it aside
 
     def begins(self, *_: Any) -> None:
@@ -212,6 +244,19 @@ class _Growth:
     def ends(self, *_: Any) -> None:
         set_before(self._parameter, self._summed)
         self._summed = None
+        if self._of_batch.goes_on():
+            setattr(self._parameter, _OWN, True)
+
+
+def _check_summed(optimizer: Optimizer, *_: Any) -> None:
+    """Called before each step of an optimizer."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    own = [parameter.grad for parameter in parameters if getattr(parameter, _OWN, False)]
+    if any(grad is not None and grad.any() for grad in own):  # those that were set to zero were thrown away
+        raise TrainingError(
+            "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
+            "optimizer.step(), which sums those of all workers"
+        )
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

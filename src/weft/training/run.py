@@ -152,7 +152,10 @@ class Run:
             self._draws, self._looked = True, None
         if look and not self._looked_for_kept:
             self._tell_kept()
-        return part.targets.rows(out.to(self.dtype), part.program.comm)
+        rows = part.targets.rows(out.to(self.dtype), part.program.comm)
+        if self.sync.watches:
+            self.sync.follow(rows)
+        return rows
 
     def _is_to_look(self, part: Part) -> bool:
         """Is what several workers would train otherwise to be refused in this batch?
@@ -249,6 +252,7 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
             f"batch_size=1024), of a graph or a PyG Data, gives the batches that the model is run on"
         )
     run = Run(model, loader, beside=beside)
+    run.sync.watch()
     for text in run.notices():
         loader.notify(text)
     return run
