@@ -127,6 +127,22 @@ def test_so_they_are_where_rows_go_past_layers(ranks, tmp_path):
     assert compared(told[0]) == len(asked)
 
 
+def test_so_they_are_of_links(ranks, tmp_path):
+    """Whose loss needs rows that other workers compute; negatives are others in each epoch of the full graph."""
+    (tmp_path / "batches").mkdir()
+    told = run(ranks, tmp_path / "batches", PLANS, ["sage"], of_batches(100.0) | {"task": "link", "batch_size": 2700})
+    assert compared(told[0]) == len(PLANS)
+    of_hosts = [{"layers": ["push", "push"], "seeds": "home"}, {"layers": ["local", "local"]}]
+    (tmp_path / "hosts").mkdir()
+    plans, settings = [plan | {"group": "host"} for plan in of_hosts], of_batches(100.0) | {"task": "link"}
+    settings |= {"batch_size": 1350, "micro_batches": 2}
+    told = run(ranks, tmp_path / "hosts", plans, ["sage"], settings, hosts=(0, 0, 1, 1))
+    assert compared(told[0], 3) == len(plans)
+    plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
+    told = run(ranks, tmp_path, plans, ["sage"], {"full_graph": True, "layers": 3, "plan": "halo", "task": "link"})
+    assert compared(told[0]) == len(plans)
+
+
 def test_so_they_are_over_relations(ranks, tmp_path):
     chosen = [PLANS[at] for at in (0, 2, 3, 5, 7, 9, 12)]
     told = run(ranks, tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)

@@ -77,16 +77,23 @@ class CountedBatch:
     drawn: dict[Key, Drawn] = field(default_factory=dict)
     moves: dict[PlacedHop, Moves] = field(default_factory=dict)
     seeds: float = 0.0  # of all workers, in a mean batch
+    needed: dict[str, np.ndarray] = field(default_factory=dict)  # rows of others for the loss, by how seeds are held
 
     def arrays(self) -> list[np.ndarray]:
         """All figures."""
         records: list[Drawn | Moves] = [*self.drawn.values(), *self.moves.values()]
-        return [self.held, self.uneven, *(array for one in records for array in _arrays(one).values())]
+        return [
+            self.held,
+            self.uneven,
+            *self.needed.values(),
+            *(array for one in records for array in _arrays(one).values()),
+        ]
 
     def with_figures(self, figures: np.ndarray, seeds: float) -> "CountedBatch":
         """Such a batch of all workers, from a row of each, [workers, figures]."""
         parts = iter(np.split(figures, np.cumsum([len(array) for array in self.arrays()])[:-1], axis=1))
         found = CountedBatch(next(parts), next(parts), seeds=seeds)
+        found.needed = {state: next(parts) for state in self.needed}
         found.drawn = {key: _with(one, parts) for key, one in self.drawn.items()}
         found.moves = {key: _with(one, parts) for key, one in self.moves.items()}
         return found
@@ -94,6 +101,18 @@ class CountedBatch:
     def held_below(self, layer: int) -> np.ndarray:
         """Rows that a layer takes, where their owners hold them, [workers]."""
         return (self.drawn[Key(layer - 1, OWNER)].destinations if layer else self.held).sum(1)
+
+
+def needed_of(
+    needed: tuple[np.ndarray, np.ndarray], worker_of: Callable[[np.ndarray], np.ndarray], workers: int
+) -> np.ndarray:
+    """How many rows of others the loss needs on each worker, [worker, other]; `worker_of`: who computes each vertex."""
+    at, vertices = needed
+    once = np.unique(worker_of(at).astype(np.int64) + vertices.astype(np.int64) * workers)
+    wanting, holding = once % workers, worker_of((once // workers).astype(vertices.dtype)).astype(np.int64)
+    found = np.bincount(wanting * workers + holding, minlength=workers**2).reshape(workers, workers).astype(float)
+    np.fill_diagonal(found, 0.0)
+    return found
 
 
 def _with(record: _Record, parts: Iterator[np.ndarray]) -> _Record:

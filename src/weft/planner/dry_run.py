@@ -5,7 +5,7 @@ any number; or each worker counts for itself, and they tell each other what they
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -16,9 +16,9 @@ from weft.features import rooms
 from weft.graph import Graph, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
-from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, ways
+from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
 from weft.planner.reads import InputReads, Members
-from weft.planner.task import Sampling, Workers
+from weft.planner.task import PlannedExamples, Sampling, Workers
 from weft.sampling import (
     Batches,
     Block,
@@ -279,6 +279,24 @@ def _each_once(sets: Sequence[np.ndarray], vertices: int) -> np.ndarray:
     return np.flatnonzero(there).astype(sets[0].dtype)
 
 
+class _Seeds(NamedTuple):
+    """Training vertices as examples, each by itself."""
+
+    vertices: np.ndarray
+    needed: None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.vertices)
+
+    @property
+    def roots(self) -> np.ndarray:
+        return self.vertices
+
+    def take(self, chosen: np.ndarray) -> "_Seeds":
+        return _Seeds(self.vertices[chosen])
+
+
 class DryRun:
     """Counts for some workers of one kind of team, batch by batch, until the figures are steady."""
 
@@ -294,12 +312,13 @@ class DryRun:
         of_host: bool = False,
         cache_by: str = Plan.cache_by,
         slack: float = Plan.slack,
+        examples: Callable[[int], PlannedExamples] | None = None,
     ) -> None:
         """`group`, `cache_by`, `slack`: as plans say it. `caches`: sizes that plans may have, besides none.
 
-        `on_device`: are they there? `of_host`: may devices share one?
+        `on_device`: are they there? `of_host`: may devices share one? `examples`: of a batch, as the task has them.
         """
-        self._graph, self._cache_by, self._workers = graph, cache_by, workers
+        self._graph, self._cache_by, self._workers, self._examples = graph, cache_by, workers, examples
         self._layers = len(sampling.fanouts)
         row = 0 if graph.features is None else graph.features[:1].nbytes
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
@@ -322,7 +341,7 @@ class DryRun:
         self._looked = 0  # batches
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
         divide = 1 < len(by_host) < len(workers.hosts)
-        self._traversals, evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
+        self._traversals, self._evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
             ranks = self._teams[team]
@@ -336,7 +355,7 @@ class DryRun:
                 weighted=sampling.weighted,
                 seed=sampling.seed,
             )
-            self._traversals[worker] = Traversal(sampler, members, costs, slack, evened[team])
+            self._traversals[worker] = Traversal(sampler, members, costs, slack, self._evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
         """Look at batches until their mean is steady, at most an epoch's or so many. Short ones of the last step as well."""
@@ -381,13 +400,13 @@ class DryRun:
 
     def _look(self, number: int) -> float:
         """Look at a batch; how many rows it reaches."""
-        seeds = self._batches[number].astype(self._graph.indices.dtype)
-        turns = dealt(len(seeds), self._shares)
-        of_teams = [np.ascontiguousarray(seeds[turns == team]) for team in range(len(self._teams))]
+        examples, kind = self._dealt(number), self._graph.indices.dtype
+        of_teams = [np.ascontiguousarray(each.vertices, dtype=kind) for each in examples]
         spread = [*map(dealt, map(len, of_teams), (owners.shares for owners in self._owners))]
         for worker, traversal in self._traversals.items():
             team = self._of_team[worker]
             traversal.begin(of_teams[team], spread[team], number)
+        self._count_for_loss(number, examples, of_teams, spread)
         for _ in range(self._layers):
             told = self._told({worker: [one.draw()] for worker, one in self._traversals.items()})
             for worker, traversal in self._traversals.items():
@@ -403,6 +422,33 @@ class DryRun:
         self._divide(self._looked)
         self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
+
+    def _dealt(self, number: int) -> list[PlannedExamples]:
+        """The examples of a batch that each team gets."""
+        whole = _Seeds(self._batches[number]) if self._examples is None else self._examples(number)
+        if len(self._teams) == 1:
+            return [whole]
+        turns = dealt(whole.size, self._shares)
+        return [whole.take(turns == team) for team in range(len(self._teams))]
+
+    def _count_for_loss(
+        self, number: int, examples: list[PlannedExamples], of_teams: list[np.ndarray], spread: list[np.ndarray]
+    ) -> None:
+        """Count the rows of others that a batch's loss needs. `of_teams`: its seeds; `spread`: who has each, if dealt."""
+        for team, needed in enumerate(each.needed for each in examples):
+            seeds, ranks = of_teams[team], self._teams[team]
+            here = [rank for rank in ranks if rank in self._traversals]
+            if needed is None or not here:
+                continue
+            owned = self._owners[team].member_of(seeds)
+            worker = np.zeros(self._workers.owners.vertices, dtype=np.int64)
+            for state, members in zip(
+                STATES, (spread[team], self._evened[team].get(number, owned), owned), strict=True
+            ):
+                worker[seeds] = np.array(ranks)[members]
+                found = needed_of(needed, worker.__getitem__, len(self._workers.hosts))
+                for rank in here:
+                    self._traversals[rank].batches[-1].needed[state] = found[rank]
 
     def _divide(self, number: int) -> None:
         """A host's workers tell each other which inputs they want of other hosts, in what is new of a batch."""

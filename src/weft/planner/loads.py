@@ -192,7 +192,7 @@ class SlicedPart:
 
 @dataclass(frozen=True)
 class RestOfStep:
-    """What every batch takes besides its layers: gradients that are summed."""
+    """What every batch takes besides its layers: gradients that are summed; on the full graph, what the loss exchanges."""
 
     def load(self, counted: "Counted") -> Load:
         """The same for all plans."""
@@ -230,6 +230,7 @@ class Setting:
     row: float  # bytes of a stored row
     id_bytes: float
     parameters: float  # bytes of the model
+    out: float = 0.0  # and of a row that it gives
     values: EdgeValues = EdgeValues()
     once: Collection[str] = ()  # stages that a run goes through once, at its start,
     once_of_inputs: Collection[str] = ()  # and those of the layer nearest the inputs
@@ -251,6 +252,8 @@ class Counted:
         load.share = 1 / self._setting.parts
         load.units["sync"]["sum"] += size
         load.sum("sync", np.full(self._workers, size), np.ones_like(self._team))
+        if self._setting.once:  # of the full graph, whose plans hold rows alike
+            self._exchange_for_loss(load, OWNER)
         return load
 
     def layer(self, part: PlanLayer) -> Load:
@@ -266,6 +269,8 @@ class Counted:
         if first:
             self._fetch(load, placed, drawn, moves)
         load.leave_out(self._setting.once_of_inputs if first else self._setting.once)
+        if part.top and not self._setting.once:
+            self._exchange_for_loss(load, placed.key.state)
         return load
 
     def sliced(self, part: SlicedPart) -> Load:
@@ -280,6 +285,16 @@ class Counted:
         load.sources, load.destinations, load.edges = own, np.full(workers, own.sum()), np.full(workers, edges)
         load.cost, load.meanwhile, load.meanwhile_back, load.overlaps = part.cost, load.edges, load.edges, part.overlaps
         return load
+
+    def _exchange_for_loss(self, load: Load, state: str) -> None:
+        """Rows that the loss needs of other workers come there, and their gradients go back."""
+        wanted = self._batch.needed.get(state)
+        if wanted is not None:
+            load.tell(wanted * self._setting.id_bytes, ask=wanted)
+            load.units["compute"]["cross"] += 1
+            load.units["compute"]["join"] += 2 * (wanted.sum(0) + wanted.sum(1))
+            for rows in (wanted.T, wanted):
+                load.move("exchange", rows * self._setting.out * self._half)
 
     def _draw(self, load: Load, part: PlanLayer, drawn: Drawn) -> None:
         sample, id_bytes = load.units["sample"], self._setting.id_bytes

@@ -12,6 +12,7 @@ piece is a share of one with as many; what does not depend on rows is the proces
 
 import copy
 import inspect
+import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -119,9 +120,16 @@ def model_cost(
 
 
 def copied(module: Module) -> Module:
-    """A copy to be run. It shares what PyG knows of its methods' arguments, which would take longest to be copied."""
+    """A copy to be run. It shares what PyG knows of its methods' arguments, which would take longest to be copied.
+
+    What a forward has left on it (its attention, say) is copied without the way it was computed.
+    """
     known = [conv.inspector for conv in module.modules() if isinstance(conv, MessagePassing)]
-    return copy.deepcopy(module, {id(inspector): inspector for inspector in known})
+    there: dict[int, object] = {id(inspector): inspector for inspector in known}
+    for kept in itertools.chain.from_iterable(vars(part).values() for part in module.modules()):
+        some = kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list | tuple) else [kept]
+        there |= {id(one): one.detach() for one in some if isinstance(one, Tensor) and one.grad_fn is not None}
+    return copy.deepcopy(module, there)
 
 
 class _Bench:

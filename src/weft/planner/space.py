@@ -112,7 +112,8 @@ class Space(ABC):
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
         values = EdgeValues.of(graph, takes_types(model), places)
-        numbers = self.row, graph.indices.itemsize, float(self.model.parameters)
+        sizes = float(self.model.parameters), float(self.model.widths[-1] * self.item)
+        numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, parts)
         self._settings = {group: self.setting for group, _ in self.counts}
@@ -339,9 +340,9 @@ class MiniBatches(Space):
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
         costs = crossing_costs(self.convolutions)
         of_caches = self.choices["cache"], task.on_device, self._of_hosts, self.choices["cache_by"][0]
-        slack = self.choices["slack"][0]
+        more = self.choices["slack"][0], task.examples
         self._runs = {
-            group: DryRun(graph, sampling, workers, costs, group, *of_caches, slack) for group in self._groups
+            group: DryRun(graph, sampling, workers, costs, group, *of_caches, *more) for group in self._groups
         }
         self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
         self.learn(model)

@@ -1,9 +1,9 @@
 """What is to be trained, and by whom, as the planner needs to know it: all that a plan may not change."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -12,6 +12,29 @@ from weft.exchange import Communicator, Owners
 
 Options = Mapping[str, Any]  # fields of Plan, besides its layers,
 Choices = Mapping[str, tuple[Any, ...]]  # and the values that they may have, the preferred one first
+
+
+class PlannedExamples(Protocol):
+    """What is learned from in a batch."""
+
+    @property
+    def size(self) -> int:
+        """How many there are."""
+
+    @property
+    def roots(self) -> np.ndarray:
+        """A vertex of each."""
+
+    @property
+    def vertices(self) -> np.ndarray:
+        """Whose rows they need."""
+
+    @property
+    def needed(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Vertices, and for each another one whose row travels to where this one is computed; None: none do."""
+
+    def take(self, chosen: np.ndarray) -> Self:
+        """Some of them: a mask."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +64,9 @@ class Task:
     on_device: bool = False  # do workers compute on devices?
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
     anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?
+    examples: Callable[[int], PlannedExamples] | None = (
+        None  # of a batch, by its number; None: vertices, each by itself
+    )
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 

@@ -19,14 +19,14 @@ from weft.graph import Graph
 from weft.nn import Decoupled, Met, kept_of_edges, needs, row_costs
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
-from weft.planner.counts import HOME, CountedBatch, Counts, Key, ways
+from weft.planner.counts import HOME, CountedBatch, Counts, Key, needed_of, ways
 from weft.planner.dry_run import RowCosts, Traversal
 from weft.planner.loads import LayerCost, PlanLayer, PlanPart, SlicedPart
 from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space, layers_of
-from weft.planner.task import Choices, Options, Task, Workers
+from weft.planner.task import Choices, Options, PlannedExamples, Task, Workers
 from weft.sampling import NeighborSampler
 
 _REFUSED = {  # by: is the model the decoupled one? Is the plan's?
@@ -63,7 +63,9 @@ class WholeGraph(Space):
         costs = row_costs(met)
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
-        self.counts = {("all", way): count_graph(graph, self.workers, costs, of) for way, of in epochs.items()}
+        self.counts = {
+            ("all", way): count_graph(graph, self.workers, costs, of, self.task.examples) for way, of in epochs.items()
+        }
         stay = self.passage.as_they_are
         keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
@@ -249,13 +251,25 @@ def _variant(model: nn.Module) -> Decoupled | None:
         return None
 
 
-def count_graph(graph: Graph, workers: Workers, costs: RowCosts, epochs: int = 0) -> Counts:
+def count_graph(
+    graph: Graph,
+    workers: Workers,
+    costs: RowCosts,
+    epochs: int = 0,
+    examples: Callable[[int], PlannedExamples] | None = None,
+) -> Counts:
     """The figures of the whole graph as one batch, of every worker's vertices with all their neighbours.
 
-    `epochs`: of a run in which near halos are computed again; 0: they are not.
+    `epochs`: of a run in which near halos are computed again; 0: they are not. `examples`: as the task has them.
     """
     sampler = NeighborSampler(graph, [-1] * len(costs))
     batches = [_Part(graph, workers, costs, worker, sampler, epochs).batch() for worker in workers.here]
+    owners = workers.owners
+    for worker, batch in zip(workers.here, batches, strict=True):
+        whole = None if examples is None else examples(0)
+        needed = whole and whole.take(owners.member_of(whole.roots) == worker).needed
+        if needed:
+            batch.needed[OWNER] = needed_of(needed, owners.member_of, owners.size)[worker]
     return Counts.of([[batch] for batch in batches], np.ones(1), float(graph.num_vertices), workers.gather)
 
 

@@ -179,12 +179,12 @@ def summed_before(grad: Tensor | None) -> Tensor | None:
 
 def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
     """Let the gradient of a parameter, which is this worker's own, be one that follows a summed one."""
-    own = parameter.grad
+    grown = parameter.grad
     if summed is None:
         return
-    parameter.grad = both = summed if own is None else summed + own
-    if own is not None:
-        setattr(both, _PARTS, _Parts(summed, own, both._version))
+    parameter.grad = both = summed if grown is None else summed + grown
+    if grown is not None:
+        setattr(both, _PARTS, _Parts(summed, grown, both._version))
 
 
 def _own(grad: Tensor | None) -> Tensor | None:
@@ -251,8 +251,8 @@ class _Growth:
 def _check_summed(optimizer: Optimizer, *_: Any) -> None:
     """Called before each step of an optimizer."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    own = [parameter.grad for parameter in parameters if getattr(parameter, _OWN, False)]
-    if any(grad is not None and grad.any() for grad in own):  # those that were set to zero were thrown away
+    gradients = [parameter.grad for parameter in parameters if getattr(parameter, _OWN, False)]
+    if any(grad is not None and grad.any() for grad in gradients):  # those that were set to zero were thrown away
         raise TrainingError(
             "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
             "optimizer.step(), which sums those of all workers"

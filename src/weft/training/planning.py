@@ -1,11 +1,11 @@
 """Planning for a run: its settings as the planner's task, a planner that all workers make together, and its answer."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import islice
 from typing import Any
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -17,7 +17,7 @@ from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
-from weft.training.objectives import Objective, objective_for
+from weft.training.objectives import Examples, Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
 
@@ -28,15 +28,14 @@ def task_of(
     settings: Settings,
     depth: int,
     batch: int,
-    batches: Callable[[int, int], list[np.ndarray]] | None = None,
+    objective: Objective | None = None,
     workers: int = 1,
     on_device: bool = False,
     kernels: bool = True,
 ) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches.
 
-    `batches`: what the batches of an epoch compute, of so many seeds, in so many parts; None: the training vertices, cut
-    into batches.
+    `objective`: what is learned; None: a figure of each training vertex.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
     options = plan_options(settings)
@@ -48,13 +47,14 @@ def task_of(
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":
         choices["wire"] = ("float32", "float16")
-    sampling, fanouts = None, settings.fanouts_for(depth)
+    size: int | None = None  # of a batch of all workers, if there are several
+    sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"
     else:
         drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
         title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
-        parts = settings.parallel.micro_batches
+        size = batch
         sampling = Sampling(
             fanouts=tuple(fanouts),
             batch_size=max(1, batch // parts),
@@ -64,7 +64,7 @@ def task_of(
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=settings.parallel.loaders or 2,
-            batches=None if batches is None else batches(batch, parts),
+            batches=None if objective is None else objective.computed(batch, parts),
         )
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",
@@ -75,7 +75,13 @@ def task_of(
         on_device=on_device,
         sample_on=settings.parallel.sample_on if on_device and kernels else "cpu",
         choices=choices,
+        examples=None if objective is None else partial(_examples, objective, size, parts),
     )
+
+
+def _examples(objective: Objective, size: int | None, parts: int, number: int) -> Examples:
+    """Those of a batch of the first epoch, or of a micro-batch."""
+    return next(islice(objective.first_epoch(size, parts), number, None))
 
 
 def planner_for(
@@ -99,7 +105,7 @@ def planner_for(
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()
     batch, device = settings.sampling.batch_size * world.size, device_of(settings.parallel.device, world)
-    task = task_of(settings, depth, batch, objective.computed, world.size, device.type != "cpu", has_kernels(device))
+    task = task_of(settings, depth, batch, objective, world.size, device.type != "cpu", has_kernels(device))
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:

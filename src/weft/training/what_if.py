@@ -139,7 +139,7 @@ class WhatIf:
             remedy = "give the cluster file a [device] table"
             refuse(self._settings, {"cache_per", *said}, "workers that compute on processors", remedy)
         objective = objective_for(graph, self._settings)
-        task = task_of(self._settings, self._depth, batch, objective.computed, len(workers.hosts), on_device)
+        task = task_of(self._settings, self._depth, batch, objective, len(workers.hosts), on_device)
         return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:

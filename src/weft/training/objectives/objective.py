@@ -10,7 +10,7 @@ own, gradients are summed over workers, and the sum is divided by the number of 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -84,6 +84,8 @@ class Examples(ABC):
     terms: int  # of the whole batch's loss: what it is divided by
     roots: np.ndarray  # a vertex of each: where that is at home, the example is at home
     vertices: np.ndarray  # whose rows they need, each once
+    # Vertices, and for each another one whose row its loss needs, so that it travels to where the first one is computed.
+    needed: tuple[np.ndarray, np.ndarray] | None = None
 
     @abstractmethod
     def take(self, chosen: np.ndarray) -> Self:
@@ -137,14 +139,16 @@ class Objective(ABC):
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> Examples:
         """The examples of a batch: the same on every worker."""
 
-    def computed(self, size: int, parts: int = 1) -> list[np.ndarray]:
-        """The vertices that each batch of the first epoch computes, or each of its micro-batches, for planning."""
-        found: list[np.ndarray] = []
+    def first_epoch(self, size: int | None, parts: int = 1) -> Iterator[Examples]:
+        """The examples of each batch of the first epoch, or of each of its micro-batches, for planning."""
         for at, chosen in enumerate(self.batches(size).of(0)):
             examples = self.examples(chosen, 0, at)
             pieces = np.array_split(np.arange(examples.size), max(1, min(parts, examples.size)))
-            found += [examples.take(piece).vertices if len(pieces) > 1 else examples.vertices for piece in pieces]
-        return found
+            yield from ([examples] if len(pieces) == 1 else map(examples.take, pieces))
+
+    def computed(self, size: int, parts: int = 1) -> list[np.ndarray]:
+        """The vertices that each of these batches computes."""
+        return [examples.vertices for examples in self.first_epoch(size, parts)]
 
     def __str__(self) -> str:
         """What is learned, in a word or two."""

@@ -87,6 +87,11 @@ class PairExamples(Examples):
         """Every vertex that is in a pair, rising."""
         return self.pairs.ends()
 
+    @cached_property
+    def needed(self) -> tuple[np.ndarray, np.ndarray]:
+        """The heads, and each of their tails."""
+        return self.pairs.heads.repeat(self.pairs.tails.shape[1]), self.pairs.tails.ravel()
+
     def dealt(self, workers: np.ndarray, comm: Communicator) -> PairTargets:
         """The pairs whose heads are computed here."""
         ends = self.vertices
