@@ -222,6 +222,22 @@ def test_steps_by_gradients_that_were_not_summed_are_refused(ranks, parts):
         ranks(workers, loop, parts)
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_parts_may_go_backward_together(ranks, parts, plan):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            sum(loss_of(run, part, batch) for part in batch).backward()
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
 def test_layers_that_are_frozen_at_first(ranks, parts):
     def loop(world, folder, plan):
         loader, model, run = made(world, folder, plan)

@@ -211,6 +211,8 @@ def types_of(program: Program) -> Tensor | None:
 
 
 def _depth_message(depth: int, blocks: int, more: str = "") -> str:
+    if not depth:
+        return "the model runs no convolution in training mode, so there is nothing to train on a graph's edges"
     return (
         f"the model is {depth} {more + ' ' if more else ''}convolutions deep, but the sample has {blocks} blocks: give one "
         f"fanout for each convolution in sequence"

@@ -297,7 +297,19 @@ def check_can_run(model: nn.Module) -> None:
             f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
             f"model.to_empty(device='cpu') and load its parameters"
         )
+    if type(model).forward is nn.Module.forward:
+        raise ModelError(
+            f"{type(model).__name__} has no forward: write forward(self, x, edge_index), which gives a row for each vertex "
+            f"(of links: what encode does; the task's decoder scores pairs of rows)"
+        )
     arguments = list(inspect.signature(model.forward).parameters)[:2]
+    if arguments[:1] == ["edge_index"] and {*arguments[1:]} <= {*EDGE_ARGUMENTS}:
+        raise ModelError(
+            f"{type(model).__name__}.forward takes {' and '.join(arguments)}, and no rows of vertices: write "
+            f"forward(self, x, {', '.join(arguments)}). Where rows are learned for each vertex, its number is its feature, "
+            f"data.x = torch.arange(n)[:, None] (up to 16 million), and the model begins with "
+            f"nn.Embedding(n, width)(x[:, 0].long())"
+        )
     by_type = isinstance(model, torch.fx.GraphModule) and any(isinstance(of, nn.ModuleDict) for of in model.modules())
     if by_type or (all(name.endswith("_dict") for name in arguments) and arguments):  # to_hetero; written by hand
         raise ModelError(
@@ -317,7 +329,8 @@ def check_can_run(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, MessagePassing) and getattr(module, "cached", False):
             raise ModelError(
-                f"{name}: cached=True keeps one batch's graph for all others; build {module} with cached=False"
+                f"{name}: cached=True keeps what it made of the first graph (a batch's) for all others; build {module} with "
+                f"cached=False"
             )
         if module._backward_hooks or module._backward_pre_hooks:
             raise ModelError(

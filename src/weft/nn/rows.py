@@ -282,7 +282,7 @@ def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
         remedy = (
             "torch_geometric.nn.Sequential hands it to convolutions"
             if isinstance(model, nn.Sequential)
-            else f"write forward(self, x, edge_index), with x in place of {one}.x"
+            else f"write forward(self, x, edge_index), with x and edge_index in place of {one}.x and {one}.edge_index"
         )
         raise ModelError(
             f"{type(model).__name__}.forward takes {one} alone, and no edge_index besides the vertices' rows: {remedy}"
@@ -290,9 +290,9 @@ def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
     named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
     if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
         raise ModelError(
-            f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index it may be given "
-            f"{', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, where the graph has "
-            f"them; give what else it takes a default"
+            f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index, the first two, "
+            f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, "
+            f"where the graph has them; give what else it takes a default"
         )
 
 

@@ -205,7 +205,8 @@ def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:
         set_before(parameter, summed)  # which is the same everywhere
     with torch.no_grad():
         for tensor, part in zip(state, split_like(theirs[len(gradients) :], own), strict=True):
-            tensor.copy_(_from_numbers(part, tensor))
+            if not torch.equal(tensor, came := _from_numbers(part, tensor)):  # parts may go backward later, together
+                tensor.copy_(came)
 
 
 def _as_numbers(tensor: Tensor, dtype: torch.dtype) -> Tensor:

@@ -31,6 +31,13 @@ def test_a_split_of_vertices_without_labels_is_refused_with_the_reason():
         Graph.from_pyg(typed)
 
 
+def test_links_that_were_split_already_are_refused_with_what_splits_them():
+    with pytest.raises(
+        InputError, match=r"edge_label_index, .* \(Weft splits links itself .* before RandomLinkSplit\)"
+    ):
+        Graph.from_pyg(data(edge_label=torch.ones(3), edge_label_index=EDGES))
+
+
 def test_arrays_that_are_left_out_by_name_are_not_used():
     graph = Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)), leave_out=("edge_attr", "pos"))
     assert graph.num_edges == 3 and graph.edge_weight is None

@@ -466,6 +466,41 @@ class TestMistakes:
         with pytest.raises(ModelError, match=r"2 (or more )?convolutions deep, but the sample has \d blocks"):
             BlockModel(model)(torch.randn(len(sample.vertices), WIDTH), sample)
 
+    def test_forwards_that_are_missing_or_take_no_rows(self):
+        class Coder(nn.Module):
+            def encode(self, x, edge_index):
+                return x
+
+        class Rowless(nn.Module):
+            def forward(self, edge_index, edge_type):
+                return edge_type
+
+        class Odd(nn.Module):
+            def forward(self, x, y, edge_index):
+                return x
+
+        for model, said in {
+            Coder(): r"Coder has no forward: write forward\(self, x, edge_index\)",
+            Rowless(): r"and edge_type, and no rows .* forward\(self, x, edge_index, edge_type\).*Embedding",
+            Odd(): "asks for edge_index: besides rows and edge_index, the first two, it may",
+        }.items():
+            model.conv = SAGEConv(WIDTH, CLASSES)
+            with pytest.raises(ModelError, match=said):
+                _ = BlockModel(model).depth
+
+    def test_convolutions_that_do_not_run_in_training(self):
+        class Later(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.lin, self.conv = nn.Linear(WIDTH, CLASSES), SAGEConv(CLASSES, CLASSES)
+
+            def forward(self, x, edge_index):
+                return self.lin(x) if self.training else self.conv(self.lin(x), edge_index)
+
+        sample = self.sample(1)
+        with pytest.raises(ModelError, match="runs no convolution in training mode"):
+            BlockModel(Later())(torch.randn(len(sample.vertices), WIDTH), sample)
+
     def test_edges_outside_of_a_convolution(self):
         class Model(nn.Module):
             def __init__(self):

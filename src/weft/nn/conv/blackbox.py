@@ -54,8 +54,9 @@ class BlackBox(Convolution):
         if not alone:
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
-                f"rows or edges at once, or at the numbers of vertices), and batches don't have these: set full_graph = "
-                f"true with one worker, or build it of one hop without normalisation; GCNConv knows degrees"
+                f"rows or edges at once, or at the numbers of vertices), which batches don't have, nor one worker of "
+                f"several: set full_graph = true with one worker, or build it of one hop without normalisation; GCNConv "
+                f"knows degrees"
             )
         self._looked = True
 
