@@ -312,11 +312,11 @@ class DryRun:
         of_host: bool = False,
         cache_by: str = Plan.cache_by,
         slack: float = Plan.slack,
-        examples: Callable[[int], PlannedExamples] | None = None,
+        examples: Sequence[Callable[[], PlannedExamples]] | None = None,
     ) -> None:
         """`group`, `cache_by`, `slack`: as plans say it. `caches`: sizes that plans may have, besides none.
 
-        `on_device`: are they there? `of_host`: may devices share one? `examples`: of a batch, as the task has them.
+        `on_device`: are they there? `of_host`: may devices share one? `examples`: as the task has them.
         """
         self._graph, self._cache_by, self._workers, self._examples = graph, cache_by, workers, examples
         self._layers = len(sampling.fanouts)
@@ -425,7 +425,7 @@ class DryRun:
 
     def _dealt(self, number: int) -> list[PlannedExamples]:
         """The examples of a batch that each team gets."""
-        whole = _Seeds(self._batches[number]) if self._examples is None else self._examples(number)
+        whole = _Seeds(self._batches[number]) if self._examples is None else self._examples[number]()
         if len(self._teams) == 1:
             return [whole]
         turns = dealt(whole.size, self._shares)

@@ -5,7 +5,7 @@ at the owners are priced by what the graph's parts go over and move, layers by c
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -256,7 +256,7 @@ def count_graph(
     workers: Workers,
     costs: RowCosts,
     epochs: int = 0,
-    examples: Callable[[int], PlannedExamples] | None = None,
+    examples: Sequence[Callable[[], PlannedExamples]] | None = None,
 ) -> Counts:
     """The figures of the whole graph as one batch, of every worker's vertices with all their neighbours.
 
@@ -266,7 +266,7 @@ def count_graph(
     batches = [_Part(graph, workers, costs, worker, sampler, epochs).batch() for worker in workers.here]
     owners = workers.owners
     for worker, batch in zip(workers.here, batches, strict=True):
-        whole = None if examples is None else examples(0)
+        whole = None if examples is None else examples[0]()
         needed = whole and whole.take(owners.member_of(whole.roots) == worker).needed
         if needed:
             batch.needed[OWNER] = needed_of(needed, owners.member_of, owners.size)[worker]

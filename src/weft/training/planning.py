@@ -2,8 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import partial
-from itertools import islice
 from typing import Any
 
 import torch
@@ -17,7 +15,7 @@ from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
-from weft.training.objectives import Examples, Objective, objective_for
+from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of
 from weft.training.team import owners_of
 
@@ -47,14 +45,14 @@ def task_of(
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":
         choices["wire"] = ("float32", "float16")
-    size: int | None = None  # of a batch of all workers, if there are several
     sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"
+        examples = None if objective is None else objective.first_epoch(None)
     else:
         drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
         title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
-        size = batch
+        examples = None if objective is None else objective.first_epoch(batch, parts)
         sampling = Sampling(
             fanouts=tuple(fanouts),
             batch_size=max(1, batch // parts),
@@ -64,7 +62,7 @@ def task_of(
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=settings.parallel.loaders or 2,
-            batches=None if objective is None else objective.computed(batch, parts),
+            batches=None if examples is None else [of_batch().vertices for of_batch in examples],
         )
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",
@@ -75,13 +73,8 @@ def task_of(
         on_device=on_device,
         sample_on=settings.parallel.sample_on if on_device and kernels else "cpu",
         choices=choices,
-        examples=None if objective is None else partial(_examples, objective, size, parts),
+        examples=examples,
     )
-
-
-def _examples(objective: Objective, size: int | None, parts: int, number: int) -> Examples:
-    """Those of a batch of the first epoch, or of a micro-batch."""
-    return next(islice(objective.first_epoch(size, parts), number, None))
 
 
 def planner_for(

@@ -232,7 +232,7 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     parts = weft.Graph.open(tmp_path / "parts")
     objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
-    sampling = Sampling((-1, -1), 300, batches=objective.computed(300))
+    sampling = Sampling((-1, -1), 300, batches=[examples().vertices for examples in objective.first_epoch(300)])
     owners, costs = Owners(parts.bounds), [(1.0, 1.0)] * 2
     found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs).run()
     assert found.of_epoch == len(ends)

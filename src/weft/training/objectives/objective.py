@@ -10,7 +10,8 @@ own, gradients are summed over workers, and the sum is divided by the number of 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -139,16 +140,17 @@ class Objective(ABC):
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> Examples:
         """The examples of a batch: the same on every worker."""
 
-    def first_epoch(self, size: int | None, parts: int = 1) -> Iterator[Examples]:
-        """The examples of each batch of the first epoch, or of each of its micro-batches, for planning."""
+    def first_epoch(self, size: int | None, parts: int = 1) -> list[Callable[[], Examples]]:
+        """What makes the examples of each batch of the first epoch, or of each of its micro-batches, for planning."""
+        found: list[Callable[[], Examples]] = []
         for at, chosen in enumerate(self.batches(size).of(0)):
-            examples = self.examples(chosen, 0, at)
-            pieces = np.array_split(np.arange(examples.size), max(1, min(parts, examples.size)))
-            yield from ([examples] if len(pieces) == 1 else map(examples.take, pieces))
+            count = max(1, min(parts, self.examples(chosen, 0, at).size))
+            found += [partial(self._part_of, chosen, at, count, part) for part in range(count)]
+        return found
 
-    def computed(self, size: int, parts: int = 1) -> list[np.ndarray]:
-        """The vertices that each of these batches computes."""
-        return [examples.vertices for examples in self.first_epoch(size, parts)]
+    def _part_of(self, chosen: np.ndarray, batch: int, count: int, part: int) -> Examples:
+        examples = self.examples(chosen, 0, batch)
+        return examples if count == 1 else examples.take(np.array_split(np.arange(examples.size), count)[part])
 
     def __str__(self) -> str:
         """What is learned, in a word or two."""
