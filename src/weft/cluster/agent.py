@@ -20,7 +20,7 @@ def main() -> int:
         job = json.load(file)
     end_with(job["launcher"])
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # Ray blocks SIGINT in what it starts
-    with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"]) as crew:
+    with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"], job["store"]) as crew:
         code, lost = crew.wait(job["grace"])
     return LOST if lost else code
 

@@ -11,6 +11,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from weft.cluster.forks import COMMAND, fork
+from weft.exchange import STORE_SOCKET
 from weft.stopping import heard
 
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
@@ -110,10 +111,14 @@ class Crew:
         places: Sequence[Mapping[str, str]],
         imported: bool,
         module: str = COMMAND,
+        store: int | None = None,
     ) -> None:
-        """`places`: more environment variables of each worker. `imported`: are they forks of this process?"""
+        """`places`: more environment variables of each worker. `imported`: are they forks of this process?
+
+        `store`: the socket that the first one is to hold the run's store at. It alone has it then: nobody can take its port.
+        """
         self._arguments, self._places, self._imported, self._module = arguments, places, imported, module
-        self._workers: list[_Worker] = []
+        self._store, self._workers = store, list[_Worker]()
         self._open = selectors.DefaultSelector()  # the workers' errors
         self._errors = Errors()
         self._signals: list[int] = []  # that came, and how many of them were passed on
@@ -121,7 +126,14 @@ class Crew:
 
     def __enter__(self) -> Self:
         self._before = {signum: signal.signal(signum, self._note) for signum in heard()}
-        for place in self._places:
+        first, *others = self._places
+        if self._store is not None:
+            os.set_inheritable(self._store, True)
+            self._start({**first, STORE_SOCKET: str(self._store)})
+            os.close(self._store)
+        else:
+            self._start(first)
+        for place in others:
             self._start(place)
         return self
 

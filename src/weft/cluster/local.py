@@ -33,11 +33,10 @@ class LocalProcesses(Launcher):
 
 
 def _start(imported: bool, request: Request, last: bool) -> tuple[int, int | None]:
-    with listening_at("127.0.0.1", request.ports) as free:
-        port = free.getsockname()[1]
-    run = {"MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}  # which only this user can read
+    store = listening_at("127.0.0.1", request.ports)
+    run = {"MASTER_PORT": str(store.getsockname()[1]), "WEFT_SECRET": new_secret()}  # which only this user can read
     places = [_place(rank, request.workers) | run for rank in range(request.workers)]
-    with Crew(request.arguments, places, imported) as crew:
+    with Crew(request.arguments, places, imported, store=store.detach()) as crew:
         code, lost = crew.wait(GRACE if last else 0.0)
     return code, request.workers - lost if lost else None
 

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import selectors
+import socket
 import subprocess
 import sys
 import zlib
@@ -34,6 +35,8 @@ def facts(folder: str, manifest: str) -> dict[str, str]:
 class HostActor:
     """An actor on a node. It needs nothing of Weft's until that is known to fit."""
 
+    _store: socket.socket | None = None  # on the first host: where the workers meet
+
     def look_around(self, folder: str, manifest: str) -> tuple[str, dict[str, str]]:
         """The node's address, and what is there."""
         from ray.util import get_node_ip_address
@@ -41,26 +44,33 @@ class HostActor:
         return get_node_ip_address(), facts(folder, manifest)
 
     def free_port(self, address: str, ports: str | None) -> int:
-        """Where the workers may meet."""
+        """Where the workers meet: the first one is given this socket, so that nobody else can take its port."""
         from weft.exchange import listening_at
 
-        with listening_at(address, ports) as free:
-            return int(free.getsockname()[1])
+        self._store = listening_at(address, ports)
+        return int(self._store.getsockname()[1])
 
     def start(self, folder: str, job: dict[str, Any], called: bytes) -> None:
         """Start the workers: of a command, or of what is called. They end with this process, however that ends."""
         called_and_result = [_file(called), _file(b"")] if called else []
         self._results = called_and_result[1:]
-        job = job | {"arguments": [*map(str, called_and_result), *job["arguments"]], "launcher": os.getpid()}
+        store = None if self._store is None else self._store.detach()
+        job = job | {
+            "arguments": [*map(str, called_and_result), *job["arguments"]],
+            "launcher": os.getpid(),
+            "store": store,
+        }
         told = _file(json.dumps(job).encode())
         self._agent = subprocess.Popen(
             [sys.executable, "-m", "weft.cluster.agent", str(told)],
             cwd=folder,
-            pass_fds=[told, *called_and_result],
+            pass_fds=[told, *called_and_result, *([] if store is None else [store])],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        if store is not None:
+            os.close(store)
         self._open = selectors.DefaultSelector()
         for stream in ("stdout", "stderr"):
             self._open.register(getattr(self._agent, stream), selectors.EVENT_READ, stream)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     )
     from weft.exchange.connections import SocketConnections
     from weft.exchange.in_process import simulate
-    from weft.exchange.listener import given_secret, listening_at, new_secret
+    from weft.exchange.listener import STORE_SOCKET, given_secret, listening_at, new_secret
     from weft.exchange.route import Grouped, Owners, Route, add_rows, gather_rows
     from weft.exchange.world import World
 else:

@@ -28,6 +28,7 @@ from weft.errors import ClusterError, ConfigError
 from weft.exchange.encryption import Encryption, disagreement
 from weft.quantities import port_range
 
+STORE_SOCKET = "WEFT_STORE_SOCKET"  # the descriptor of the store's socket, which a launcher keeps for the first worker
 _CHALLENGE = 32  # bytes
 _CALL = struct.Struct("!III")  # the number of the call of `connect`, the rank of who connects, and of who listens
 _HELLO = struct.Struct(f"!{_CHALLENGE}s{_CALL.size}s32s")  # a challenge, the call, and the proof

@@ -1,6 +1,7 @@
 """How the workers of a run meet: at a store that the first one, or torchrun, holds. Those that don't fit together part."""
 
 import contextlib
+import hmac
 import json
 import os
 import resource
@@ -16,7 +17,7 @@ import weft
 from weft.errors import ClusterError, ConfigError, reason_of
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
-from weft.exchange.listener import new_secret
+from weft.exchange.listener import STORE_SOCKET, new_secret
 from weft.place import WorkerPlace
 from weft.threads import answered_within
 
@@ -56,8 +57,10 @@ def meet(
     try:
         store = dist.PrefixStore(_attempt(), _store(place, where, limit))
         store.set_timeout(limit)
+        run = "" if secret is None else hmac.digest(secret, b"run", "sha256").hex()
+        _check_run(store, rank, run, where)
         _check_alone(store, rank)
-        cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own)})
+        cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own), "run": run})
         names = [card["host"] for card in cards]
         hosts = [list(dict.fromkeys(names)).index(name) for name in names]
         lacking = lacking_devices(names, [card["devices"].split() for card in cards])
@@ -78,6 +81,16 @@ def meet(
             f"start all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
     return store, hosts, secret, lacking
+
+
+def _check_run(store: dist.Store, rank: int, run: str, where: str) -> None:
+    """Refuse to be a worker of another run, whose first worker was given another secret, before it is written to."""
+    theirs = _read(store.get("weft/host/0")).get("run") if rank and run else None
+    if theirs and theirs != run:
+        raise ClusterError(
+            f"the workers at {where} are of another run, with another secret than worker {rank}'s: start all with the same "
+            f"WEFT_SECRET or WEFT_SECRET_FILE, and runs beside each other with a MASTER_PORT of their own"
+        )
 
 
 def _check_alone(store: dist.Store, rank: int) -> None:
@@ -203,10 +216,12 @@ def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
     """The store; if the first worker is to hold it, at the address that the others know only (torch takes all addresses)."""
     if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         try:
-            bound, _ = addresses(place)
+            kept = os.environ.pop(STORE_SOCKET, "")  # for the first store only
+            bound = place.master if kept else addresses(place)[0]
             if bound:
                 family = socket.AF_INET6 if ":" in bound else socket.AF_INET
-                listening = socket.create_server((bound, place.port), backlog=1024, family=family).detach()
+                address = bound, place.port
+                listening = int(kept) if kept else socket.create_server(address, backlog=1024, family=family).detach()
                 return dist.TCPStore(
                     bound, place.port, place.size, True, limit, multi_tenant=True, master_listen_fd=listening
                 )

@@ -8,7 +8,11 @@ import time
 
 import pytest
 
+from weft.cluster import local
 from weft.cluster.crew import Crew
+from weft.cluster.launcher import Request
+from weft.errors import ConfigError
+from weft.exchange import listening_at
 
 ASLEEP = "import time; time.sleep(60)"
 
@@ -95,6 +99,32 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
     assert outcome(3) == 1
     assert time.monotonic() - start < 20
     assert capfd.readouterr().err == "weft: worker 1 was killed by SIGKILL\n"
+
+
+def test_the_port_where_workers_meet_is_kept_for_the_first_one(command, monkeypatch):
+    """Or two runs that start at one moment would meet there."""
+    command("""import os, socket
+if os.environ["RANK"] == "0":
+    store = socket.socket(fileno=int(os.environ["WEFT_STORE_SOCKET"]))
+    assert str(store.getsockname()[1]) == os.environ["MASTER_PORT"]
+else:
+    assert "WEFT_STORE_SOCKET" not in os.environ""")
+    begun = []
+
+    def crew(arguments, places, imported, store):
+        begun.append(places[0]["MASTER_PORT"])
+        with pytest.raises(ConfigError, match=r"no port of .* is free"):
+            listening_at("127.0.0.1", request.ports)
+        return Crew((), places, imported, "stand_in", store)
+
+    monkeypatch.setattr(local, "Crew", crew)
+    with listening_at("127.0.0.1") as free:
+        port = free.getsockname()[1]
+    request = Request((), workers=2, ports=f"{port}-{port}")
+    code, _ = local._start(False, request, False)
+    assert begun == [str(port)] and code == 0
+    with listening_at("127.0.0.1", request.ports):  # nobody has kept it
+        pass
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,5 +1,6 @@
 """Workers meet at the run's addresses only, and those that would train different models part before they do."""
 
+import json
 import os
 import resource
 import socket
@@ -156,6 +157,17 @@ def test_two_processes_of_one_rank_are_told_so():
         ClusterError, match=r"two workers have RANK 2, this one and process 7 on elsewhere: give each its"
     ):
         meeting._check_alone(store, 2)
+
+
+def test_a_worker_of_another_run_writes_nothing_there():
+    store = dist.HashStore()
+    store.set("weft/host/0", json.dumps({"host": "0", "run": "this"}))
+    for run in ("this", ""):  # the one that was given no secret is told so when they compare
+        meeting._check_run(store, 1, run, "here:1")
+    with pytest.raises(ClusterError, match=r"the workers at here:1 are of another run, .* than worker 1's: start all"):
+        meeting._check_run(store, 1, "other", "here:1")
+    meeting._check_run(dist.HashStore(), 0, "other", "here:1")
+    assert store.num_keys() == 1
 
 
 def test_a_first_worker_whose_name_nobody_knows_is_told_as_that():
