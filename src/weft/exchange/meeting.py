@@ -25,6 +25,7 @@ _ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET = "weft/secret"
 _FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each
+_FILES_OF_STRANGERS = 16384  # who connect to the store, or to this worker, and say nothing
 
 
 def meet(
@@ -194,7 +195,7 @@ def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> Non
 def have_files(size: int) -> None:
     """See that this process may open as many files as connections to so many workers take, raising its limit if it may."""
     least = _FILES + _FILES_A_WORKER * size
-    ample = 4 * least  # with loaders and lanes
+    ample = 4 * least + _FILES_OF_STRANGERS  # with loaders and lanes
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = ample if hard == resource.RLIM_INFINITY else min(hard, ample)
     if most < least:

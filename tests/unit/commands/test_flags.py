@@ -1,6 +1,7 @@
 """The flags of the command line: few at first, all of them on request, and shown without waiting for PyTorch."""
 
 import argparse
+import errno
 import os
 import re
 import shutil
@@ -230,6 +231,17 @@ def test_a_name_that_is_too_long_is_a_sentence(capsys):
     for words in (["info"], ["verify"], ["train"]):
         assert cli.main([*words, "n" * 300]) == 2
         assert "File name too long" in capsys.readouterr().err
+
+
+def test_too_many_open_files_is_a_sentence(monkeypatch, capsys):
+    for reason, told in ((errno.EMFILE, "raise the limit (ulimit -n)"), (errno.ENFILE, "sysctl fs.file-max")):
+
+        def run(args, reason=reason):
+            raise OSError(reason, "Too many open files", "any.py")
+
+        monkeypatch.setattr("weft.commands.info.run", run)
+        assert cli.main(["info", "g"]) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_rooms_are_there_once_weft_is_imported():

@@ -138,11 +138,11 @@ def test_as_many_files_may_be_open_as_connections_take(monkeypatch):
     monkeypatch.setattr(resource, "setrlimit", lambda of, both: set_to.append(both))
     with pytest.raises(ClusterError, match=r"may open 50 files, and connections to 2 other workers take about 56"):
         meeting.have_files(3)
-    for both, raised in (((40, 100), (100, 100)), ((40, resource.RLIM_INFINITY), (224, resource.RLIM_INFINITY))):
+    for both, raised in (((40, 100), (100, 100)), ((1024, 20_000), (16_608, 20_000))):
         limits[0] = both
         meeting.have_files(3)
         assert set_to.pop() == raised
-    for both in ((1024, 4096), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)):
+    for both in ((4096, 4096), (20_000, 30_000), (resource.RLIM_INFINITY, resource.RLIM_INFINITY)):
         limits[0] = both
         meeting.have_files(3)
     assert not set_to
