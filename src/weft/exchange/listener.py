@@ -195,8 +195,9 @@ class PeerListener:
         if (stranger.host, reason) not in self._told and len(self._told) < _MOST_TOLD:
             self._told.add((stranger.host, reason))
             text = f"weft: worker {self._rank} turned away a connection from {stranger.host}: {reason}\n"
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # a log that can't be written, or is none
+                sys.stderr.write(text)
+                sys.stderr.flush()
 
     def _forget(self, stranger: _Unproven) -> None:
         del self._unproven[stranger.socket]

@@ -1,8 +1,10 @@
 """Workers know each other by the run's secret; whoever else connects is dropped, named once, and disturbs nobody."""
 
 import contextlib
+import io
 import os
 import socket
+import sys
 import threading
 import time
 
@@ -61,6 +63,24 @@ def test_garbage_is_turned_away_and_named_once(capfd, said):
             pass
     told = "weft: worker 0 turned away a connection from 127.0.0.1: it does not know the secret of this run\n"
     assert capfd.readouterr().err == told
+
+
+class Full(io.StringIO):
+    def write(self, text):
+        raise OSError("No space left on device")
+
+
+@pytest.mark.parametrize("log", [Full(), io.StringIO(), None])
+def test_where_the_log_cant_be_written_workers_are_let_in_all_the_same(monkeypatch, log):
+    monkeypatch.setattr(sys, "stderr", log)
+    if type(log) is io.StringIO:
+        log.close()
+    with listening() as (one, place):
+        with socket.create_connection(place) as stranger:
+            stranger.sendall(bytes(listener._HELLO.size))
+            assert is_dropped(stranger)
+        with arrive(place), one.take(1, 1, 5.0):
+            pass
 
 
 def test_another_secret_is_refused_in_a_sentence(capfd):
