@@ -47,6 +47,8 @@ class SocketConnections:
             raise ClusterError(
                 f"WEFT_ADDRESS = {given!r} is no address of this machine ({error.strerror}): set another, or unset it"
             ) from None
+        if given:
+            _check_reachable(given, listening, place)
         _set_congestion_control(listening)  # accepted sockets inherit it
         address = json.dumps([advertised, listening.getsockname()[1]])
         self._listener = PeerListener(place.rank, secret, listening, address.encode(), encryption)
@@ -129,6 +131,18 @@ def addresses(place: WorkerPlace) -> tuple[str, str]:
     if place.local_size < place.size and ipaddress.ip_address(own).is_loopback and not _is_loopback(master):
         return "", master  # a host that knows its own name as loopback: the others know it by its real address
     return own, own
+
+
+def _check_reachable(given: str, listening: socket.socket, place: WorkerPlace) -> None:
+    """Refuse an address that means the hosts themselves to those that are told it."""
+    own = ipaddress.ip_address(listening.getsockname()[0])
+    elsewhere = place.local_size < place.size and not _is_loopback(place.master)
+    if own.is_unspecified or (own.is_loopback and elsewhere):
+        listening.close()
+        raise ClusterError(
+            f"WEFT_ADDRESS = {given!r} means to each of the others their own host: set the one address at which they reach "
+            f"this host, or unset it"
+        )
 
 
 def _is_loopback(name: str) -> bool:

@@ -323,6 +323,13 @@ def test_an_address_of_another_machine_is_named(monkeypatch, given):
         SocketConnections(place(0), Store(), 1.0, SECRET)
 
 
+@pytest.mark.parametrize("given, master", [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("127.0.0.1", "10.0.0.1")])
+def test_an_address_that_means_everybody_their_own_host_is_refused(monkeypatch, given, master):
+    monkeypatch.setenv("WEFT_ADDRESS", given)
+    with pytest.raises(ClusterError, match=f"WEFT_ADDRESS = '{given}' means to each of the others their own host: set"):
+        SocketConnections(WorkerPlace(0, 2, "0", 1, master, 1), Store(), 1.0, SECRET)
+
+
 def test_a_door_that_is_shut_is_named():
     store = Store()
     SocketConnections(place(0), store, 1.0, SECRET).close()
