@@ -8,6 +8,7 @@ import sys
 from weft.cluster.crew import Crew
 from weft.cluster.forks import end_with, forkable
 from weft.cluster.launcher import nothing_to_check
+from weft.errors import WeftError
 from weft.stopping import SIGNALS
 
 LOST = 1  # the exit code where workers were lost; any other is a worker's own
@@ -20,8 +21,12 @@ def main() -> int:
         job = json.load(file)
     end_with(job["launcher"])
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)  # Ray blocks SIGINT in what it starts
-    with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"], job["store"]) as crew:
-        code, lost = crew.wait(job["grace"])
+    try:
+        with Crew(job["arguments"], job["places"], forkable(nothing_to_check), job["module"], job["store"]) as crew:
+            code, lost = crew.wait(job["grace"])
+    except WeftError as error:
+        print(f"weft: {error}", file=sys.stderr)
+        return 2
     return LOST if lost else code
 
 

@@ -11,7 +11,9 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from weft.cluster.forks import COMMAND, fork
+from weft.errors import ClusterError
 from weft.exchange import STORE_SOCKET
+from weft.memory import MORE_PROCESSES
 from weft.stopping import heard
 
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
@@ -126,15 +128,14 @@ class Crew:
 
     def __enter__(self) -> Self:
         self._before = {signum: signal.signal(signum, self._note) for signum in heard()}
-        first, *others = self._places
-        if self._store is not None:
-            os.set_inheritable(self._store, True)
-            self._start({**first, STORE_SOCKET: str(self._store)})
-            os.close(self._store)
-        else:
-            self._start(first)
-        for place in others:
-            self._start(place)
+        try:
+            first, *others = self._places
+            self._start_first(first)
+            for place in others:
+                self._start(place)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -168,10 +169,28 @@ class Crew:
         hung = sum(worker.code is None for worker in self._workers)  # though others have given up
         return first, 0 if self._signals or not first else sum(map(self._is_lost, self._workers)) or hung
 
+    def _start_first(self, place: Mapping[str, str]) -> None:
+        if self._store is None:
+            self._start(place)
+            return
+        os.set_inheritable(self._store, True)
+        try:
+            self._start({**place, STORE_SOCKET: str(self._store)})
+        finally:
+            os.close(self._store)
+
     def _start(self, place: Mapping[str, str]) -> None:
         errors, end = os.pipe()
-        pid = fork(self._module, self._arguments, place, end, self._imported)
-        os.close(end)
+        try:
+            pid = fork(self._module, self._arguments, place, end, self._imported)
+        except OSError as error:
+            os.close(errors)
+            raise ClusterError(
+                f"the system starts no process for worker {place['RANK']} ({error.strerror}): {MORE_PROCESSES}, or start "
+                f"fewer workers"
+            ) from error
+        finally:
+            os.close(end)
         self._workers.append(_Worker(int(place["RANK"]), pid, errors))
         self._open.register(errors, selectors.EVENT_READ, self._workers[-1])
 

@@ -18,6 +18,7 @@ from weft.errors import ClusterError, ConfigError, reason_of
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import STORE_SOCKET, new_secret
+from weft.memory import MORE_PROCESSES, lacks_threads
 from weft.place import WorkerPlace
 from weft.threads import answered_within
 
@@ -77,11 +78,20 @@ def meet(
                 store.set(_SECRET, new_secret())
             secret = store.get(_SECRET)
     except (RuntimeError, ValueError) as error:
+        refuse_without_threads(rank, error)
         raise ClusterError(
             f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({_reason(place, error)}): "
             f"start all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
     return store, hosts, secret, lacking
+
+
+def refuse_without_threads(rank: int, error: Exception) -> None:
+    """Say it if it was for want of threads that something failed at the start: nobody else is to blame then."""
+    if lacks_threads(error):
+        raise ClusterError(
+            f"worker {rank} could start no more threads during the start: {MORE_PROCESSES}, or lower --threads"
+        ) from error
 
 
 def _check_run(store: dist.Store, rank: int, run: str, where: str) -> None:

@@ -18,8 +18,8 @@ from weft.exchange.connections import SocketConnections
 from weft.exchange.encryption import Encryption
 from weft.exchange.last_resort import LastResort
 from weft.exchange.listener import given_secret
-from weft.exchange.meeting import compare, have_files, meet
-from weft.memory import is_shortage
+from weft.exchange.meeting import compare, have_files, meet, refuse_without_threads
+from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.meter import Meter
 from weft.place import place_here
 
@@ -174,6 +174,7 @@ class World:
             heartbeats = Heartbeats(store, rank, size, resort.lost)
             return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort, lacking=lacking)
         except RuntimeError as error:
+            refuse_without_threads(rank, error)
             raise ClusterError(
                 f"worker 0 (host {hosts[0]}) stopped answering during the start; look at its output, and start all anew"
             ) from error
@@ -255,9 +256,13 @@ class World:
         doing = self._doing if isinstance(self._doing, str) else self._doing()
         if is_shortage(error):
             own = f"worker {self.rank} (host {self.hosts[self.rank]})"
+            if lacks_threads(error):
+                lacking, remedy = "could start no more threads", f"{MORE_PROCESSES}, or lower --threads"
+            else:
+                lacking = "ran out of memory"
+                remedy = "give it more, lower batch_size or hidden, or set --memory or --micro-batches"
             return ClusterError(
-                f"{own} ran out of memory during {doing}: give it more, lower batch_size or hidden, or set --memory "
-                f"or --micro-batches; then go on from the last checkpoint with --resume"
+                f"{own} {lacking} during {doing}: {remedy}; then go on from the last checkpoint with --resume"
             )
         with self._resort.watched():
             missing = [] if self._heartbeats is None else self._heartbeats.missing()

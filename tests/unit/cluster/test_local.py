@@ -1,5 +1,6 @@
 """Workers of this machine: their errors are told once, their end is the run's, and none is left behind."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -8,10 +9,10 @@ import time
 
 import pytest
 
-from weft.cluster import local
+from weft.cluster import crew, forks, local
 from weft.cluster.crew import Crew
 from weft.cluster.launcher import Request
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
 from weft.exchange import listening_at
 
 ASLEEP = "import time; time.sleep(60)"
@@ -87,6 +88,24 @@ def test_that_a_worker_is_missed_is_told_though_it_said_something_else_before(co
     assert turned_away in told and told.count("worker 1 (host 0) stopped answering during the start; go on") == 1
 
 
+def test_where_no_process_can_be_started_those_that_were_end(command, monkeypatch):
+    command(ASLEEP)
+    begun, before = [], signal.getsignal(signal.SIGTERM)
+
+    def fork(*how):
+        if begun:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        begun.append(forks.fork(*how))
+        return begun[0]
+
+    monkeypatch.setattr(crew, "fork", fork)
+    with pytest.raises(
+        ClusterError, match=r"no process for worker 1 \(Resource .*\): raise .*ulimit -u, .*or start fewer"
+    ):
+        outcome(2)
+    assert not is_running(begun[0]) and signal.getsignal(signal.SIGTERM) == before
+
+
 def test_a_last_line_without_an_end_is_told(command, capfd):
     command("import sys; sys.stderr.write('bye')")
     assert outcome(1) == 0
@@ -111,13 +130,13 @@ else:
     assert "WEFT_STORE_SOCKET" not in os.environ""")
     begun = []
 
-    def crew(arguments, places, imported, store):
+    def kept(arguments, places, imported, store):
         begun.append(places[0]["MASTER_PORT"])
         with pytest.raises(ConfigError, match=r"no port of .* is free"):
             listening_at("127.0.0.1", request.ports)
         return Crew((), places, imported, "stand_in", store)
 
-    monkeypatch.setattr(local, "Crew", crew)
+    monkeypatch.setattr(local, "Crew", kept)
     with listening_at("127.0.0.1") as free:
         port = free.getsockname()[1]
     request = Request((), workers=2, ports=f"{port}-{port}")
