@@ -26,6 +26,14 @@ _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processo
 Portion = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
 
+class SilentWorkersError(ClusterError):
+    """Workers that did not send what was waited for, or can't be sent to."""
+
+    def __init__(self, text: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(text)
+        self.ranks = ranks
+
+
 class Traffic:
     """Bytes that this worker sent, by stage and by receiver; several communicators may count at once."""
 
@@ -364,8 +372,8 @@ class SocketTransport:
     def _check(self, lost: list[int]) -> None:
         self._lost = lost
         if lost:
-            workers = ", ".join(f"worker {self._ranks[member]}" for member in lost)
-            raise ClusterError(f"{workers} stopped answering")
+            ranks = [self._ranks[member] for member in lost]
+            raise SilentWorkersError(f"{', '.join(f'worker {rank}' for rank in ranks)} stopped answering", ranks)
 
 
 class ProcessGroupTransport:

@@ -13,7 +13,14 @@ from typing import Protocol
 import torch.distributed as dist
 
 from weft.errors import ClusterError
-from weft.exchange.communicator import Communicator, ProcessGroupTransport, Traffic, Transport, named_loss
+from weft.exchange.communicator import (
+    Communicator,
+    ProcessGroupTransport,
+    SilentWorkersError,
+    Traffic,
+    Transport,
+    named_loss,
+)
 from weft.exchange.connections import SocketConnections
 from weft.exchange.encryption import Encryption
 from weft.exchange.last_resort import LastResort
@@ -60,26 +67,29 @@ class Heartbeats:
         self._ended.set()
         self._thread.join(_HEARTBEAT)
 
-    def missing(self) -> list[int]:
-        """The workers whose heartbeats have stopped; the first one, who holds the store, if it is out of reach."""
-        found: list[list[int]] = []
+    def missing(self, otherwise: str) -> tuple[list[int], str]:
+        """The workers whose heartbeats have stopped; the first one, who holds the store, if it is out of reach.
+
+        And what is wrong where none is missing: what the first to find that has said here (`otherwise`).
+        """
+        found: list[tuple[list[int], str]] = []
         # In a thread, as a read over a link that was cut never returns.
-        search = threading.Thread(target=lambda: found.append(self._find_missing()), daemon=True)
+        search = threading.Thread(target=lambda: found.append(self._find_missing(otherwise)), daemon=True)
         search.start()
         search.join(_LINGER + 5 * _HEARTBEAT)
-        return found[0] if found else [0]
+        return found[0] if found else ([0], "")
 
-    def _find_missing(self) -> list[int]:
+    def _find_missing(self, otherwise: str) -> tuple[list[int], str]:
         try:
-            missing = self._agree_on_missing()
+            missing, otherwise = self._agree_on_missing(otherwise)
             self._store.set(f"{_INFORMED}/{self._rank}", "1")
             if self._rank == 0:
                 self._wait_for_others(missing)
-            return missing
+            return missing, otherwise
         except RuntimeError:
-            return [0]
+            return [0], ""
 
-    def _agree_on_missing(self) -> list[int]:
+    def _agree_on_missing(self, otherwise: str) -> tuple[list[int], str]:
         """Workers whose heartbeat has stopped; the first to find out tells the others through the store."""
         if not self._store.check([_MISSING]):
             before = self._read()
@@ -87,8 +97,9 @@ class Heartbeats:
             after = self._read()
             dead = [rank for rank in range(self._size) if rank != self._rank and before[rank] == after[rank]]
             if not self._store.check([_MISSING]):
-                self._store.set(_MISSING, json.dumps(dead))
-        return json.loads(self._store.get(_MISSING))
+                self._store.set(_MISSING, json.dumps([dead, otherwise]))
+        missing, otherwise = json.loads(self._store.get(_MISSING))
+        return missing, otherwise
 
     def _wait_for_others(self, missing: list[int]) -> None:
         """The first worker holds the store that the others read, so it ends last."""
@@ -252,27 +263,42 @@ class World:
         self._doing = before
 
     def explain(self, error: Exception) -> Exception:
-        """The error, with the workers named that are missing, or this one if it has no memory; and what was done then."""
+        """The error, with the workers named that are missing, or don't hear each other, or this one if it lacks memory."""
         doing = self._doing if isinstance(self._doing, str) else self._doing()
         if is_shortage(error):
-            own = f"worker {self.rank} (host {self.hosts[self.rank]})"
             if lacks_threads(error):
                 lacking, remedy = "could start no more threads", f"{MORE_PROCESSES}, or lower --threads"
             else:
                 lacking = "ran out of memory"
                 remedy = "give it more, lower batch_size or hidden, or set --memory or --micro-batches"
             return ClusterError(
-                f"{own} {lacking} during {doing}: {remedy}; then go on from the last checkpoint with --resume"
+                f"{self._named([self.rank])} {lacking} during {doing}: {remedy}; then go on from the last checkpoint "
+                f"with --resume"
             )
-        with self._resort.watched():
-            missing = [] if self._heartbeats is None else self._heartbeats.missing()
-        if not missing:
+        if self._heartbeats is None:
             return error
-        workers = ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in missing)
-        return ClusterError(
-            f"{workers} stopped answering during {doing}; look at its output, then go on from the last checkpoint "
-            f"with --resume"
+        own = self._unheard(error.ranks, doing) if isinstance(error, SilentWorkersError) else str(error)
+        with self._resort.watched():
+            missing, reason = self._heartbeats.missing(own)
+        if missing:
+            reason = (
+                f"{self._named(missing)} stopped answering during {doing}; look at its output, then go on from the last "
+                f"checkpoint with --resume"
+            )
+        return error if reason == str(error) else ClusterError(reason)
+
+    def _unheard(self, ranks: Sequence[int], doing: str) -> str:
+        """What is wrong where workers are alive that this one does not hear."""
+        return (
+            f"{self._named([self.rank])} no longer hears {self._named(ranks)} during {doing}, though "
+            f"{'both' if len(ranks) == 1 else 'all'} are alive: either the network between them is cut, so let their hosts "
+            f"reach each other; or they did not take the same steps within the timeout, so have all workers take them "
+            f"(every `run`, every backward pass and every `sync` belongs to all); then go on from the last checkpoint with "
+            f"--resume"
         )
+
+    def _named(self, ranks: Sequence[int]) -> str:
+        return ", ".join(f"worker {rank} (host {self.hosts[rank]})" for rank in ranks)
 
     def leave(self) -> None:
         """Leave the run; every worker does, at its end."""

@@ -1,16 +1,60 @@
 """What a worker says when it or another one can't go on: who, where, during what, and what to do."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
+import torch.distributed as dist
 
 from weft.errors import ClusterError
 from weft.exchange import World, meeting
+from weft.exchange import world as world_module
+from weft.exchange.communicator import SilentWorkersError
+from weft.exchange.world import Heartbeats
 
 
 class Silent:
     """Heartbeats of which one has stopped."""
 
-    def missing(self):
-        return [2]
+    def missing(self, otherwise):
+        return [2], otherwise
+
+
+class Alive:
+    """Heartbeats that go on; `said`: by who found out first that something is wrong."""
+
+    def __init__(self, said=None):
+        self.said = said
+
+    def missing(self, otherwise):
+        return [], self.said or otherwise
+
+
+def test_who_is_alive_and_not_heard_is_named_with_what_it_may_be():
+    error = SilentWorkersError("worker 2 stopped answering", [2])
+    world = World(1, 3, [0, 0, 1], heartbeats=Alive())
+    with world.during("epoch 2, batch 3"):
+        told = str(world.explain(error))
+    assert told.startswith(
+        "worker 1 (host 0) no longer hears worker 2 (host 1) during epoch 2, batch 3, though both are alive: either the "
+        "network between them is cut, "
+    )
+    for word in ("did not take the same steps", "every `run`, every backward pass and every `sync`", "--resume"):
+        assert word in told
+    assert str(World(0, 3, heartbeats=Alive(told)).explain(error)) == told  # it lost the two as they ended
+    own = ClusterError("worker 1 could not connect to worker 2")
+    assert World(1, 3, heartbeats=Alive()).explain(own) is own
+
+
+def test_what_the_first_to_find_out_has_said_is_told_by_all(monkeypatch):
+    monkeypatch.setattr(world_module, "_HEARTBEAT", 0.05)
+    store = dist.HashStore()
+    beats = [Heartbeats(store, rank, 3, lambda: None) for rank in range(3)]
+    with ThreadPoolExecutor() as pool:
+        found = pool.submit(beats[1].missing, "1 does not hear 2").result()
+        later = pool.map(lambda rank: beats[rank].missing("1 stopped answering"), (0, 2))
+        assert [found, *later] == [([], "1 does not hear 2")] * 3
+    for one in beats:
+        one.stop()
 
 
 def test_who_is_missing_is_named_with_what_was_done():
