@@ -14,7 +14,8 @@ import torch.distributed as dist
 from torch.distributed.rendezvous import rendezvous
 
 import weft
-from weft.errors import ClusterError, ConfigError, reason_of
+from weft.errors import ClusterError, ConfigError, WeftError, reason_of
+from weft.exchange.communicator import SilentWorkersError
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import STORE_SOCKET, new_secret
@@ -24,7 +25,8 @@ from weft.threads import answered_within
 
 _ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in time
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
-_SECRET = "weft/secret"
+_SECRET, _STRANGERS = "weft/secret", "weft/strangers"
+_ABSENT = {"absent": "true"}  # in place of what a worker says that has not come
 _FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each
 _FILES_OF_STRANGERS = 16384  # who connect to the store, or to this worker, and say nothing
 
@@ -77,7 +79,7 @@ def meet(
             if rank == 0:
                 store.set(_SECRET, new_secret())
             secret = store.get(_SECRET)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, SilentWorkersError) as error:
         refuse_without_threads(rank, error)
         raise ClusterError(
             f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({_reason(place, error)}): "
@@ -96,8 +98,9 @@ def refuse_without_threads(rank: int, error: Exception) -> None:
 
 def _check_run(store: dist.Store, rank: int, run: str, where: str) -> None:
     """Refuse to be a worker of another run, whose first worker was given another secret, before it is written to."""
-    theirs = _read(store.get("weft/host/0")).get("run") if rank and run else None
+    theirs = _said(store, ["weft/host/0"])[0].get("run") if rank and run else None
     if theirs and theirs != run:
+        store.add(_STRANGERS, 1)  # by which the run does not go, but tells of it
         raise ClusterError(
             f"the workers at {where} are of another run, with another secret than worker {rank}'s: start all with the same "
             f"WEFT_SECRET or WEFT_SECRET_FILE, and runs beside each other with a MASTER_PORT of their own"
@@ -181,25 +184,52 @@ def compare(
 ) -> list[dict[str, str]]:
     """What each worker says; refused where the facts differ (not what it says more). All call this together."""
     store.set(f"weft/{name}/{rank}", json.dumps({**facts, **more}))
-    cards = [_read(said) for said in store.multi_get([f"weft/{name}/{other}" for other in range(size)])]
-    for other, card in enumerate(cards):
-        differ = [fact for fact in {**cards[0], **card} if fact not in more and card.get(fact) != cards[0].get(fact)]
-        if differ:
-            _wait_for_readers(store, rank, size, f"weft/{name}/read")
-            told = ", ".join(f"{fact} = {card.get(fact)} (worker 0: {cards[0].get(fact)})" for fact in differ)
-            raise ConfigError(
-                f"worker {other} and worker 0 do not fit together, and would train different models: {told}; start all "
-                f"workers with one command, one graph and one version of Weft"
-            )
-    return cards
+    first, own = _said(store, [f"weft/{name}/0", f"weft/{name}/{rank}"])
+    cards, wrong = {0: first, rank: own}, _difference(rank, own, first, more)
+    if wrong is None:  # else the others, if there are as many, need not be waited for
+        cards = dict(enumerate(_said(store, [f"weft/{name}/{other}" for other in range(size)])))
+        differences = (_difference(other, card, first, more) for other, card in cards.items())
+        wrong = next((one for one in differences if one), None)
+    absent = [other for other, card in cards.items() if card == _ABSENT]
+    if wrong is None and absent:
+        strangers = ", but one that has another secret did" if store.check([_STRANGERS]) else ""
+        workers = ", ".join(f"worker {other}" for other in absent)
+        wrong = SilentWorkersError(f"{workers} did not come{strangers}", absent)
+    if wrong is not None:
+        _wait_for_readers(store, rank, [other for other in cards if other not in absent], f"weft/{name}/read")
+        raise wrong
+    return list(cards.values())
 
 
-def _wait_for_readers(store: dist.Store, rank: int, size: int, read: str) -> None:
+def _difference(
+    rank: int, card: Mapping[str, str], first: Mapping[str, str], more: Mapping[str, str]
+) -> WeftError | None:
+    """What is wrong with a worker whose facts are others than the first one's."""
+    differ = [fact for fact in {**first, **card} if fact not in more and card.get(fact) != first.get(fact)]
+    if not differ or _ABSENT in (card, first):
+        return None
+    told = ", ".join(f"{fact} = {card.get(fact)} (worker 0: {first.get(fact)})" for fact in differ)
+    return ConfigError(
+        f"worker {rank} and worker 0 do not fit together, and would train different models: {told}; start all "
+        f"workers with one command, one graph and one version of Weft"
+    )
+
+
+def _said(store: dist.Store, keys: list[str]) -> list[dict[str, str]]:
+    """What workers have said. Who has waited in vain says for those who have not come that they did not: all know then."""
+    try:
+        said = store.multi_get(keys)
+    except dist.DistStoreError:
+        said = [store.compare_set(key, "", json.dumps(_ABSENT)) for key in keys]
+    return [_read(one) for one in said]
+
+
+def _wait_for_readers(store: dist.Store, rank: int, readers: Sequence[int], read: str) -> None:
     """The store ends with the first worker, so that one ends last."""
     store.set(f"{read}/{rank}", "1")
     if rank == 0:
         with contextlib.suppress(RuntimeError):  # some are gone
-            store.wait([f"{read}/{other}" for other in range(size)], _READ)
+            store.wait([f"{read}/{other}" for other in readers], _READ)
 
 
 def have_files(size: int) -> None:
@@ -234,7 +264,7 @@ def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
                 address = bound, place.port
                 listening = int(kept) if kept else socket.create_server(address, backlog=1024, family=family).detach()
                 return dist.TCPStore(
-                    bound, place.port, place.size, True, limit, multi_tenant=True, master_listen_fd=listening
+                    bound, place.port, place.size, True, limit, False, multi_tenant=True, master_listen_fd=listening
                 )
         except OSError:  # torch has a store of this process's there, or says what is wrong
             pass

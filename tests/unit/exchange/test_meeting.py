@@ -167,7 +167,41 @@ def test_a_worker_of_another_run_writes_nothing_there():
     with pytest.raises(ClusterError, match=r"the workers at here:1 are of another run, .* than worker 1's: start all"):
         meeting._check_run(store, 1, "other", "here:1")
     meeting._check_run(dist.HashStore(), 0, "other", "here:1")
-    assert store.num_keys() == 1
+    assert store.num_keys() == 2 and store.check(["weft/strangers"])
+
+
+def meet_as(ranks, sizes):
+    """What each of some workers is told that wait for a second, one after the other."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    found = {}
+
+    def work(rank, size):
+        try:
+            meeting.meet(WorkerPlace(rank, size, "0", size, "127.0.0.1", port), 2.0, "sockets", None)
+        except (ClusterError, ConfigError) as error:
+            found[rank] = str(error)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(work, ranks, sizes))
+    return found
+
+
+def test_a_worker_that_does_not_come_is_named_by_all():
+    for rank, told in meet_as([0, 2], [4, 4]).items():
+        assert f"worker {rank} of 4 could not meet the others" in told
+        assert "within 2 s (worker 1, worker 3 did not come): start all 4" in told
+
+
+@pytest.mark.parametrize("sizes", [(2, 3), (3, 2)])
+def test_workers_that_were_told_other_numbers_of_workers_all_say_so(sizes):
+    start = time.monotonic()
+    found = meet_as([0, 1], sizes)
+    told = (
+        f"worker 1 and worker 0 do not fit together, and would train different models: number of workers = {sizes[1]} "
+    )
+    assert len(found) == 2 and all(said.startswith(told) for said in found.values())
+    assert time.monotonic() - start < 4
 
 
 def test_a_first_worker_whose_name_nobody_knows_is_told_as_that():
