@@ -20,6 +20,10 @@ GRACE = 15.0  # seconds that the others get to end by themselves once one has fa
 _LOOK = 0.05  # seconds between looks at who has ended
 _PATIENCE = 1.0  # seconds that a worker gets to say why it ends, after others have missed it
 _END = 9.0  # more seconds that it gets to end, once it has
+_OUT_OF_MEMORY = (
+    "if nobody did that, the system did, as memory ran out (dmesg, or the container's events, say so): give more, start "
+    "fewer workers, or lower batch_size or --memory"
+)
 _LOST, _RANK = re.compile(r"weft: worker \d+ .* stopped answering"), re.compile(r"worker (\d+)")
 
 
@@ -206,7 +210,8 @@ class Crew:
         if -code in self._signals:
             print(f"weft: stopped by {name}", file=sys.stderr, flush=True)
             return 128 - code
-        print(f"weft: worker {worker.rank} was killed by {name}", file=sys.stderr, flush=True)
+        usual = f": {_OUT_OF_MEMORY}" if -code == signal.SIGKILL else ""
+        print(f"weft: worker {worker.rank} was killed by {name}{usual}", file=sys.stderr, flush=True)
         return 1
 
     def _relay(self, timeout: float) -> bool:

@@ -34,6 +34,7 @@ Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 _HEARTBEAT = 1.0  # seconds between heartbeats
 _AT_ONCE = 16  # workers that are tried to be reached
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
+_GO_ON = "go on with --resume from the last checkpoint, if there is one"
 _ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
 
 
@@ -271,20 +272,14 @@ class World:
             else:
                 lacking = "ran out of memory"
                 remedy = "give it more, lower batch_size or hidden, or set --memory or --micro-batches"
-            return ClusterError(
-                f"{self._named([self.rank])} {lacking} during {doing}: {remedy}; then go on from the last checkpoint "
-                f"with --resume"
-            )
+            return ClusterError(f"{self._named([self.rank])} {lacking} during {doing}: {remedy}; then {_GO_ON}")
         if self._heartbeats is None:
             return error
         own = self._unheard(error.ranks, doing) if isinstance(error, SilentWorkersError) else str(error)
         with self._resort.watched():
             missing, reason = self._heartbeats.missing(own)
         if missing:
-            reason = (
-                f"{self._named(missing)} stopped answering during {doing}; look at its output, then go on from the last "
-                f"checkpoint with --resume"
-            )
+            reason = f"{self._named(missing)} stopped answering during {doing}; look at its output, then {_GO_ON}"
         return error if reason == str(error) else ClusterError(reason)
 
     def _unheard(self, ranks: Sequence[int], doing: str) -> str:
@@ -293,8 +288,7 @@ class World:
             f"{self._named([self.rank])} no longer hears {self._named(ranks)} during {doing}, though "
             f"{'both' if len(ranks) == 1 else 'all'} are alive: either the network between them is cut, so let their hosts "
             f"reach each other; or they did not take the same steps within the timeout, so have all workers take them "
-            f"(every `run`, every backward pass and every `sync` belongs to all); then go on from the last checkpoint with "
-            f"--resume"
+            f"(every `run`, every backward pass and every `sync` belongs to all); then {_GO_ON}"
         )
 
     def _named(self, ranks: Sequence[int]) -> str:
