@@ -135,9 +135,9 @@ def addresses(place: WorkerPlace) -> tuple[str, str]:
 
 def _check_reachable(given: str, listening: socket.socket, place: WorkerPlace) -> None:
     """Refuse an address that means the hosts themselves to those that are told it."""
-    own = ipaddress.ip_address(listening.getsockname()[0])
+    found = ipaddress.ip_address(listening.getsockname()[0])
     elsewhere = place.local_size < place.size and not _is_loopback(place.master)
-    if own.is_unspecified or (own.is_loopback and elsewhere):
+    if found.is_unspecified or (found.is_loopback and elsewhere):
         listening.close()
         raise ClusterError(
             f"WEFT_ADDRESS = {given!r} means to each of the others their own host: set the one address at which they reach "
