@@ -23,6 +23,8 @@ from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
 
+SAME_STEPS = "every `run`, every backward pass and every `sync` belongs to all workers"
+
 Portion = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
 
@@ -373,7 +375,12 @@ class SocketTransport:
         self._lost = lost
         if lost:
             ranks = [self._ranks[member] for member in lost]
-            raise SilentWorkersError(f"{', '.join(f'worker {rank}' for rank in ranks)} stopped answering", ranks)
+            workers = ", ".join(f"worker {rank}" for rank in ranks)
+            raise SilentWorkersError(
+                f"{workers} stopped answering: look at its output; if it is alive, either the network between them is cut, "
+                f"or not all take the same steps ({SAME_STEPS})",
+                ranks,
+            )
 
 
 class ProcessGroupTransport:

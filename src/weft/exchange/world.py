@@ -14,6 +14,7 @@ import torch.distributed as dist
 
 from weft.errors import ClusterError
 from weft.exchange.communicator import (
+    SAME_STEPS,
     Communicator,
     ProcessGroupTransport,
     SilentWorkersError,
@@ -288,7 +289,7 @@ class World:
             f"{self._named([self.rank])} no longer hears {self._named(ranks)} during {doing}, though "
             f"{'both' if len(ranks) == 1 else 'all'} are alive: either the network between them is cut, so let their hosts "
             f"reach each other; or they did not take the same steps within the timeout, so have all workers take them "
-            f"(every `run`, every backward pass and every `sync` belongs to all); then {_GO_ON}"
+            f"({SAME_STEPS}); then {_GO_ON}"
         )
 
     def _named(self, ranks: Sequence[int]) -> str:

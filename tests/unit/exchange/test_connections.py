@@ -207,7 +207,9 @@ def test_lost_workers_become_one_sentence():
     with meshed(2, timeout=0.2) as (ends, _):
         links = SocketTransport(_kernels.Links([-1, ends[0][1].fileno()], 0.2), [3, 7])
         wait = links.start_any(np.zeros(0, np.uint8), [0, 0])
-        with pytest.raises(ClusterError, match="worker 7 stopped answering"):
+        with pytest.raises(
+            ClusterError, match=r"worker 7 stopped answering: .* or not all take the same steps \(every `run`"
+        ):
             wait()
 
 
