@@ -153,11 +153,8 @@ def _lasting(stream: TextIO) -> TextIO:
 def _could_not_write(error: OSError) -> int:
     """The exit code where standard output is lost, or a path can't be opened; another error stays what it is."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
-        most = "this process" if error.errno == errno.EMFILE else "this machine"
-        remedy = (
-            "raise the limit (ulimit -n)" if error.errno == errno.EMFILE else "raise its limit (sysctl fs.file-max)"
-        )
-        print(f"weft: {most} has as many open files and connections as it may: {remedy}", file=sys.stderr)
+        who, limit = ("process", "ulimit -n") if error.errno == errno.EMFILE else ("machine", "sysctl fs.file-max")
+        print(f"weft: this {who} has as many open files and connections as it may: raise {limit}", file=sys.stderr)
         return 2
     if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         print(f"weft: {error.strerror}: {error.filename}", file=sys.stderr)

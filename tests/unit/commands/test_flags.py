@@ -234,7 +234,7 @@ def test_a_name_that_is_too_long_is_a_sentence(capsys):
 
 
 def test_too_many_open_files_is_a_sentence(monkeypatch, capsys):
-    for reason, told in ((errno.EMFILE, "raise the limit (ulimit -n)"), (errno.ENFILE, "sysctl fs.file-max")):
+    for reason, told in ((errno.EMFILE, "raise ulimit -n"), (errno.ENFILE, "sysctl fs.file-max")):
 
         def run(args, reason=reason):
             raise OSError(reason, "Too many open files", "any.py")
