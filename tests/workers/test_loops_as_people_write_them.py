@@ -2,6 +2,7 @@
 
 import copy
 from functools import cache, partial
+from itertools import islice
 
 import pytest
 import torch
@@ -236,6 +237,52 @@ def test_parts_may_go_backward_together(ranks, parts, plan):
         return flat(model)
 
     agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("kind", ["pairs", "rows", "mixes", "draws", "objective"])
+def test_heads_of_links(ranks, parts, kind):
+    """By links dropout is the same under all plans; by rows, of which others are on each worker, it is refused."""
+
+    class Mixes(nn.Module):
+        def forward(self, x):
+            return x - x.mean(0)
+
+    class Noisy(nn.Module):
+        def forward(self, x):
+            return x + torch.randn_like(x)
+
+    def loop(world, folder, plan):
+        graph = open_graph(folder / str(world.size))
+        with seeded(3):
+            model, head = Model(graph.num_features).double(), nn.Linear(4, 4).double()
+        between = {"mixes": Mixes(), "draws": Noisy()}.get(kind, nn.Dropout(0.5))
+        head = nn.Sequential(head, between)
+        loader = weft.Loader(graph, [-1, -1], 36 // world.size, plan, world=world, **(NUMBERS | {"task": "link"}))
+        run = weft.parallel(model, loader, head)
+        optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], 0.1)
+        for batch in islice(loader, 3):
+            optimizer.zero_grad()
+            for part in batch:
+                rows, targets = run(part), part.targets
+                if kind == "objective":
+                    loader.objective.loss(run.model, rows, targets).div(batch.terms).backward()
+                    continue
+                heads, tails = targets.of(rows if kind == "pairs" else head(rows), 0, len(targets))
+                heads = head(heads) if kind == "pairs" else heads
+                F.softplus(-(heads[:, None] * tails).sum(-1)).sum().div(batch.size).backward()
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model, head)
+
+    said = {"rows": "dropout of vertices' rows in a module beside", "mixes": "mixes the rows", "draws": "randn_like"}
+    if kind not in said:
+        for plan in PLANS:
+            agree(ranks, parts, plan, loop)
+        return
+    ranks(1, loop, parts, None)
+    with pytest.raises(ModelError, match=said[kind]):
+        ranks(3, loop, parts, "split")
 
 
 def test_layers_that_are_frozen_at_first(ranks, parts):

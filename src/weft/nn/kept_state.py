@@ -11,7 +11,7 @@ from typing import cast
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import UninitializedParameter, is_lazy
 
 _PLAIN = (bool, int, float, str, type(None), np.bool_, np.integer, np.floating)  # values that are compared, and saved
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
@@ -153,8 +153,9 @@ def learned_by(objective: object) -> dict[str, object]:
 class Unlisted:
     """What things keep that no state_dict has, and that training changes: a checkpoint saves it beside.
 
-    Plain values, and tensors that stay as large or are made late: attributes, or buffers that are not persistent. Of a loss
-    that is a module, what its state_dict has, too.
+    Plain values, and tensors: attributes, or buffers that are not persistent. Of those that are made late, or as large as
+    they were not, such as are as large as parameters are: others are results, of so many rows. Of a loss that is a module,
+    what its state_dict has, too.
     """
 
     def __init__(self, model: nn.Module, learned_by: Mapping[str, object]) -> None:
@@ -168,6 +169,9 @@ class Unlisted:
             key: _on_cpu(tensor) for key, tensor in self._tensors_now().items() if tensor.numel() <= _TABLE
         }
         self._tables = self._tensors_now().keys() - self._tensors.keys()
+        modules = (one for one in self._things.values() if isinstance(one, nn.Module))
+        listed = (of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of))
+        self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))
         self._containers = {
             (at, name): (value, _copied(value))
             for at, thing in self._things.items()
@@ -178,28 +182,31 @@ class Unlisted:
     def changed(self) -> Kept:
         """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
         plain = [one for one in _plain_of(self._things.items()) if one not in self._plain]
-        return plain, {
-            key: _on_cpu(tensor)
+        now = {
+            key: tensor
             for key, tensor in self._tensors_now().items()
-            if tensor.numel() <= _TABLE
-            and key not in self._tables
-            and (key not in self._tensors or _is_another(_on_cpu(tensor), self._tensors[key]))
+            if tensor.numel() <= _TABLE and key not in self._tables and self._sizes.issuperset(tensor.shape)
+        }
+        first = self._tensors
+        return plain, {
+            key: _on_cpu(tensor) for key, tensor in now.items() if key not in first or _is_another(tensor, first[key])
         }
 
     def put_back(self, then: Kept) -> None:
         """Let the model's modules keep what `changed` told of them then, and in all else what they did at first."""
         first = {(at, name): value for at, name, value in self._plain}
         (plain_now, tensors_now), (plain, tensors) = self.changed(), then
-        plain = [*((at, name, first[at, name]) for at, name, _ in plain_now if (at, name) in first), *plain]
-        for key in tensors_now.keys() - self._tensors.keys() - tensors.keys():  # made since
-            at, _, name = key.partition("/")
+        kept = {(at, name) for at, name, _ in plain} | {_place(key) for key in tensors}
+        back, tensors_back = list(plain), dict(tensors)
+        for at, name in ({(at, name) for at, name, _ in plain_now} | {_place(key) for key in tensors_now}) - kept:
             if (at, name) in first:
-                plain.append((at, name, first[at, name]))
-            elif not at.startswith(_LEARNED):
-                delattr(self._things[at], name)
-        tensors = {key: self._tensors[key].clone() for key in tensors_now if key in self._tensors} | tensors
-        of_model = {key: tensor for key, tensor in tensors.items() if not key.startswith(_LEARNED)}
-        self.take([one for one in plain if not one[0].startswith(_LEARNED)], of_model)
+                back.append((at, name, first[at, name]))
+            elif f"{at}/{name}" in self._tensors:
+                tensors_back[f"{at}/{name}"] = self._tensors[f"{at}/{name}"].clone()
+            elif not at.startswith(_LEARNED):  # made since
+                _forget(self._things[at], name)
+        of_model = {key: tensor for key, tensor in tensors_back.items() if not key.startswith(_LEARNED)}
+        self.take([one for one in back if not one[0].startswith(_LEARNED)], of_model)
 
     def left_out(self) -> list[str]:
         """Attributes that hold several things, and others now: they are not saved."""
@@ -223,10 +230,10 @@ class Unlisted:
             setattr(thing, name, type(now)(value) if isinstance(now, np.generic) and value is not None else value)
         now = self._tensors_now()
         for key, tensor in tensors.items():
-            at, _, name = key.partition("/")
+            at, name = _place(key)
             if key in now:
                 now[key].data = tensor.to(now[key].device)  # of another type where a loss has taken its rows'
-            elif at in self._things and getattr(self._things[at], name, None) is None:  # made late
+            elif at in self._things and _may_have(self._things[at], name):  # made late
                 setattr(self._things[at], name, tensor.to(next(self._model.parameters(), tensor).device))
             elif not at.startswith(_LEARNED):
                 raise ValueError(f"{at}.{name}, a tensor, which is not kept there")
@@ -244,6 +251,24 @@ class Unlisted:
                 if isinstance(value, Tensor) and (at, name) not in listed
             }
         return tensors
+
+
+def _place(key: str) -> tuple[str, str]:
+    """The thing and the name of a tensor."""
+    at, _, name = key.partition("/")
+    return at, name
+
+
+def _may_have(thing: object, name: str) -> bool:
+    """May a tensor be of this name? No method or property is."""
+    return name in _own(thing) or (getattr(thing, name, None) is None and not hasattr(type(thing), name))
+
+
+def _forget(thing: object, name: str) -> None:
+    if name in getattr(thing, "_buffers", {}):
+        cast(nn.Module, thing)._buffers[name] = None
+    else:
+        delattr(thing, name)
 
 
 def _plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, object]]:
@@ -319,6 +344,7 @@ def _on_cpu(tensor: Tensor) -> Tensor:
 
 def _is_another(now: Tensor, before: Tensor) -> bool:
     """Does it hold other numbers?"""
+    now = now.detach().cpu()
     if now.shape != before.shape or torch.equal(now, before):
         return now.shape != before.shape
     return not bool(((now == before) | (now.isnan() & before.isnan())).all())

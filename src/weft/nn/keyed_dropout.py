@@ -32,13 +32,17 @@ class KeyedDropout(TorchFunctionMode):
             return self._dropout(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
+    def of_others(self, x: Tensor, p: float) -> Tensor:
+        """Dropout of rows that have no keys here."""
+        return torch.dropout(x, p, True)
+
     def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
         if not training or p == 0:
             return x
         alike = (keys for keys in self._rows if x.shape[: keys.dim()] == keys.shape or x.shape[:1] == (keys.numel(),))
         keys = next(alike, None)
         if keys is None:
-            return torch.dropout(x, p, True)
+            return self.of_others(x, p)
         if torch._C._current_graph_task_id() != self._backward:
             raise ModelError(COMPUTED_AGAIN)
         self._calls += 1

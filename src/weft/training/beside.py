@@ -31,6 +31,16 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
             raise ModelError(of_random_numbers(model, function))
 
 
+class _OfLinks(KeyedDropout):
+    """Dropout by the heads of links."""
+
+    def of_others(self, x: Tensor, p: float) -> Tensor:
+        raise ModelError(
+            "dropout of vertices' rows in a module beside a model of links would be another one on other workers: leave it "
+            "to the model, or give the module the links' own rows, [links, width] or [links, tails, width]"
+        )
+
+
 # The one that each module goes by now, where several runs share it: that of the run whose rows came last.
 _CURRENT: "WeakKeyDictionary[nn.Module, Beside]" = WeakKeyDictionary()
 
@@ -38,10 +48,13 @@ _CURRENT: "WeakKeyDictionary[nn.Module, Beside]" = WeakKeyDictionary()
 class Beside:
     """A module beside the model, such as a head: its dropout is by the vertices of the rows that the model gave last."""
 
-    def __init__(self, module: nn.Module | None = None) -> None:
+    def __init__(self, module: nn.Module | None = None, in_parts: bool = False) -> None:
+        """`in_parts`: are batches computed in parts, by workers or one after another?"""
+        self._in_parts = in_parts
         self._dropout: KeyedDropout | None = None
         self._draws: Draws | None = None
-        self._looks, self._count, self._within = False, 0, ExitStack()
+        self._looks, self._within = False, ExitStack()
+        self._count: int | None = None  # of the rows; None: those that it is given
         self._hooks: list[RemovableHandle] = []
         self._module = None if module is None else ref(module)
         if module is not None:
@@ -55,8 +68,11 @@ class Beside:
     def follow(self, part: Part, key: tuple[int, ...] | None, graph: Graph, look: bool) -> None:
         """Rows of a part come; `look`: at whether it draws random numbers for them."""
         ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
-        self._dropout = None if key is None else KeyedDropout(make_key(*key, Stream.HEAD), [ids])
-        self._looks, self._count = look, len(ids)
+        by_row, kind = part.targets.by_row, KeyedDropout
+        if self._in_parts and not by_row:
+            kind = _OfLinks
+        self._dropout = None if key is None else kind(make_key(*key, Stream.HEAD), [ids])
+        self._looks, self._count = look, len(ids) if by_row else None
         if self._module is not None and (module := self._module()) is not None:
             _CURRENT[module] = self
 
@@ -75,21 +91,23 @@ class Beside:
         self._within.close()
         if self._draws is not None:
             drawn, self._draws = self._draws, None
-            check_draws(drawn, module, lambda: {self._count})
-            self._check_rows(module, given)
+            lengths = [len(x) for x in given if isinstance(x, Tensor) and x.dim()]
+            count = max(lengths, default=0) if self._count is None else self._count
+            check_draws(drawn, module, lambda: {count})
+            self._check_rows(module, given, count)
 
-    def _check_rows(self, module: nn.Module, given: tuple) -> None:
+    def _check_rows(self, module: nn.Module, given: tuple, count: int) -> None:
         """Refuse a module that gives rows otherwise if others are beside them; one that gives no rows is not tried."""
-        half = self._count // 2
+        half = count // 2
         if not half:  # no two rows are here
             return
-        some = [x[:half] if isinstance(x, Tensor) and x.shape[:1] == (self._count,) else x for x in given]
+        some = [x[:half] if isinstance(x, Tensor) and x.shape[:1] == (count,) else x for x in given]
         with torch.no_grad(), in_mode(module, False):
             try:
                 whole, alone = module.forward(*given), module.forward(*some)
             except Exception:  # its own code, on fewer rows than it may be made for
                 return
-        rows = isinstance(whole, Tensor) and isinstance(alone, Tensor) and whole.shape[:1] == (self._count,)
+        rows = isinstance(whole, Tensor) and isinstance(alone, Tensor) and whole.shape[:1] == (count,)
         if rows and not alike(whole[:half], alone):
             raise ModelError(
                 f"{type(module).__name__} mixes the rows of different vertices, of which each worker has some: normalise by "

@@ -100,7 +100,7 @@ class Run:
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm)
-        self._reads, self._beside = reads, [Beside(module) for module in beside]
+        self._reads, self._beside = reads, [Beside(module, self.in_parts) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = state_and_hooks(self.model), True

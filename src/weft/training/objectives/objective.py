@@ -72,6 +72,7 @@ class Targets(Movable, ABC):
     """This worker's examples of a part of a batch: which of the rows that its model computes are theirs."""
 
     ids: Tensor  # [n] int64: the vertices of the examples here
+    by_row: ClassVar[bool] = True  # does `rows` give a row for each example, in this order?
 
     @abstractmethod
     def rows(self, out: Tensor, comm: Communicator) -> Tensor:

@@ -10,7 +10,7 @@ its head's row is; the rows of tails that others hold come over a route, each on
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ class Pairs:
 class PairTargets(Targets):
     """Where the rows of this worker's pairs are: among its own, with those of others behind them."""
 
+    by_row: ClassVar[bool] = False
     ids: Tensor  # [links] int64: the vertices at their heads
     heads: Tensor  # [links] int64
     tails: Tensor  # [links, 1 + negatives] int64
