@@ -37,20 +37,20 @@ def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: flo
 class Scaling:
     """A sweep over numbers of hosts, whose planners may be large: one at a time is looked at."""
 
-    def __init__(self, axis: str, here: float, grows: bool) -> None:
-        """`grows`: does the batch grow with the workers? Then it is a batch that is told, and else an epoch."""
-        self.sweep, self._grows = Sweep(axis, [], {}, here, []), grows
+    def __init__(self, axis: str, here: float) -> None:
+        self.sweep = Sweep(axis, [], {}, here, [])
         self._plans: dict[str, Plan] = {}
 
-    def add(self, hosts: float, planner: Planner, cluster: Cluster) -> None:
-        """Look at a number of hosts: at named plans, and at those that were fastest so far."""
+    def add(self, hosts: float, planner: Planner, cluster: Cluster, parts: int = 1) -> None:
+        """Look at a number of hosts: at named plans, and at those that were fastest so far.
+
+        `parts`: seconds of such a part of an epoch are told, as of one of its batches.
+        """
         chosen = planner.fastest(cluster)
         self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
         for name, plan in self._plans.items():
             found = planner.predict(plan, cluster, name)
             times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
-            times.append(
-                found.seconds / (planner.batches if self._grows else 1) if found.excluded is None else float("nan")
-            )
+            times.append(found.seconds / parts if found.excluded is None else float("nan"))
         self.sweep.values.append(hosts)
         self.sweep.best.append(chosen.name if chosen else "")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings, refuse
-from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Workers, link_sweep, sweep
+from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Task, Workers, link_sweep, sweep
 from weft.plugins import PARTITION_METHODS
 from weft.scratch import scratch_folder
 from weft.training.models import make_model, plan_for
@@ -53,19 +54,22 @@ class WhatIf:
     def scaling(self, cluster: Cluster, counts: Sequence[int]) -> list[Sweep]:
         """Answers for other numbers of such hosts: an epoch with the same batch over all, a batch of as many seeds a worker.
 
-        The latter as far as there are so many to train on. The full graph is one batch, whatever there is of it.
+        The latter as far as there are so many to train on; an epoch's last batch, which may be smaller, is left out. The
+        full graph is one batch, whatever there is of it.
         """
         here, seeds, self._partitions = float(len(cluster.hosts)), self._settings.sampling.batch_size, True
-        strong, weak = Scaling("hosts", here, grows=False), Scaling("hosts, growing batch", here, grows=True)
+        strong, weak = Scaling("hosts", here), Scaling("hosts, growing batch", here)
         most = objective_for(self._graph, self._settings).count("train")
         for count in counts:
             scaled = cluster.scaled_to(count)
             self._check(scaled)
-            same, grown = (self._scaled(cluster, scaled, seeds * of.workers) for of in (cluster, scaled))
+            full, rest = divmod(most, seeds * scaled.workers)
+            same = self._scaled(cluster, scaled, seeds * cluster.workers)
+            grown = self._scaled(cluster, scaled, seeds * scaled.workers, full if rest else None)
             with self._parts_for(scaled) as parts:
                 strong.add(count, same(parts), scaled)
-                if seeds * scaled.workers <= most and not self._settings.sampling.full_graph:
-                    weak.add(count, grown(parts), scaled)
+                if full and not self._settings.sampling.full_graph:
+                    weak.add(count, grown(parts), scaled, full)
         return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
@@ -108,22 +112,25 @@ class WhatIf:
     def _room(self, cluster: Cluster) -> float:
         return cluster.cache_room(self._on_device(cluster))
 
-    def _planner_for(self, cluster: Cluster, batch: int) -> Callable[[Graph], Planner]:
-        """What makes a planner of a graph in as many parts."""
+    def _planner_for(self, cluster: Cluster, batch: int, first: int | None = None) -> Callable[[Graph], Planner]:
+        """What makes a planner of a graph in as many parts; `first`: of an epoch of so many batches, the first ones."""
         hosts, on_device = cluster.host_of.tolist(), self._on_device(cluster)
 
         def made(graph: Graph) -> Planner:
             torch.set_num_threads(self._settings.parallel.threads or 1)
             one = Owners(np.array([0, graph.num_vertices]))
             owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-            return self._made(graph, Workers(owners, hosts, memory=self._room(cluster)), batch, on_device)
+            return self._made(graph, Workers(owners, hosts, memory=self._room(cluster)), batch, on_device, first)
 
         return made
 
-    def _scaled(self, cluster: Cluster, scaled: Cluster, batch: int) -> Callable[[Graph], Planner]:
+    def _scaled(
+        self, cluster: Cluster, scaled: Cluster, batch: int, first: int | None = None
+    ) -> Callable[[Graph], Planner]:
         """The same for another number of hosts; of the present one it is the planner whose layers were timed already."""
-        if scaled.workers != cluster.workers or partitioned_anew(self._graph, cluster.workers, self._partitions):
-            return self._planner_for(scaled, batch)
+        anew = partitioned_anew(self._graph, cluster.workers, self._partitions)
+        if first is not None or scaled.workers != cluster.workers or anew:
+            return self._planner_for(scaled, batch, first)
         known = self.planner(cluster, batch)
         return lambda parts: known
 
@@ -133,13 +140,15 @@ class WhatIf:
         with scratch_folder() as folder:
             yield self._partitioned(cluster.workers, cluster.shares(), folder)
 
-    def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool) -> Planner:
+    def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool, first: int | None) -> Planner:
         said = {"sample_on"} if self._settings.parallel.sample_on != "auto" else set()
         if not on_device:
             remedy = "give the cluster file a [device] table"
             refuse(self._settings, {"cache_per", *said}, "workers that compute on processors", remedy)
         objective = objective_for(graph, self._settings)
         task = task_of(self._settings, self._depth, batch, objective, len(workers.hosts), on_device)
+        if first is not None:
+            task = _of_first(task, first, batch, objective.count("train"))
         return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
@@ -149,6 +158,14 @@ class WhatIf:
         owners = allocate(graph, workers, self._method, seed=0, shares=shares)
         write_partitioned(graph, owners, workers, folder / "parts", shares=shares)
         return Graph.open(folder / "parts")
+
+
+def _of_first(task: Task, first: int, batch: int, examples: int) -> Task:
+    """The same with the first batches of an epoch alone; for more epochs, so that caches pay as in those of all examples."""
+    sampling = task.sampling
+    assert sampling is not None and sampling.batches is not None
+    sampling = replace(sampling, batches=sampling.batches[: first * min(batch, sampling.parts)])
+    return replace(task, sampling=sampling, epochs=round(task.epochs * examples / (first * batch)))
 
 
 def partitioned_anew(graph: Graph, workers: int, scaled: bool) -> bool:

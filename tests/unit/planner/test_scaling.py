@@ -8,8 +8,9 @@ from test_options import cluster, graph  # noqa: F401
 
 from weft.exchange import Owners
 from weft.plan import Settings
-from weft.planner import Sampling, Workers, counts
+from weft.planner import Sampling, Scaling, Workers, counts
 from weft.planner.cluster import Device
+from weft.planner.counts import SPREAD, Key
 from weft.planner.dry_run import DryRun
 from weft.training.what_if import WhatIf
 
@@ -45,6 +46,27 @@ def test_a_point_is_what_the_planner_says_there(what_if):
         found = planner.predict(planner.space.named[name], two).seconds
         assert strong.seconds[name][0] == pytest.approx(found, rel=1e-12)  # layers are not timed again
         assert weak.seconds[name][0] == pytest.approx(found / 3, rel=1e-12)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_batch_that_grows_is_a_full_one(graph, monkeypatch, parts):  # noqa: F811
+    """Of 600 seeds, 400 are a batch of four workers, in parts or not; the 200 that are left are none."""
+    seen = {}
+
+    class Seen(Scaling):
+        def add(self, hosts, planner, cluster, parts=1):
+            super().add(hosts, planner, cluster, parts)
+            seen[self.sweep.axis, hosts] = planner, planner.predict(planner.space.named["gdp"], cluster).seconds
+
+    monkeypatch.setattr("weft.training.what_if.Scaling", Seen)
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1, micro_batches=parts)
+    _, weak = WhatIf(graph, settings, "random").scaling(cluster(1e7), [1, 2, 4])
+    planner, epoch = seen[weak.axis, 4]
+    counted = [batch.drawn[Key(1, SPREAD)].destinations.sum() for _, batch in planner.space.counted.each]
+    assert counted == [400 / parts] * parts and weak.seconds["gdp"][2] == epoch
+    planner, epoch = seen[weak.axis, 2]
+    assert planner is seen["hosts", 2][0] and planner.batches == 3 * parts  # it has no other batches
+    assert weak.seconds["gdp"][1] == pytest.approx(epoch / 3, rel=1e-12)
 
 
 def test_the_present_width_is_what_the_planner_says_there(what_if):
