@@ -110,6 +110,7 @@ def test_one_worker(capsys):
     assert cli.main(["probe", "--json"]) == 0
     figures = json.loads(capsys.readouterr().out)
     assert (len(figures["hosts"]), figures["latency"], figures["links"]) == (1, 0.0, [])
+    assert figures["near_bandwidth"] is figures["hosts"][0]["bandwidth"] is None  # it has nobody to send to
 
 
 def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):

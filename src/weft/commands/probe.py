@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import weft.cluster
 import weft.exchange
@@ -72,12 +73,17 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
         cluster = cluster.with_work_of(before)
     if args.out:
         weft.planner.write_cluster(args.out, cluster)
-    print(json.dumps(asdict(cluster))) if args.json else weft.report.print_cluster(cluster)
+    print(json.dumps(asdict(cluster, dict_factory=_told))) if args.json else weft.report.print_cluster(cluster)
     if args.out and not args.json:
         print(f"written to {args.out}")
     if cluster.work:
         _tell(kept.write(cluster))
     return 0
+
+
+def _told(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Figures for JSON; null for the bandwidth of a way that no worker takes."""
+    return {name: None if value == weft.planner.NEVER else value for name, value in fields}
 
 
 def _tell(text: str) -> None:

@@ -73,9 +73,9 @@ class WhatIf:
         return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
-        """By the speed of links, and by the hidden width where the model is one that settings name."""
+        """By the speed of links between hosts, and by the hidden width where the model is one that settings name."""
         planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
-        sweeps = [link_sweep(planner, cluster)]
+        sweeps = [link_sweep(planner, cluster)] if len(cluster.hosts) > 1 else []
         if self._settings.model.file is None:
             models = {}
             for width in sorted({*_WIDTHS, self._settings.model.hidden}):

@@ -8,7 +8,7 @@ from test_options import cluster, graph  # noqa: F401
 
 from weft.exchange import Owners
 from weft.plan import Settings
-from weft.planner import Sampling, Scaling, Workers, counts
+from weft.planner import NEVER, Host, Sampling, Scaling, Workers, counts
 from weft.planner.cluster import Device
 from weft.planner.counts import SPREAD, Key
 from weft.planner.dry_run import DryRun
@@ -18,7 +18,8 @@ from weft.training.what_if import WhatIf
 @pytest.fixture(scope="module")
 def what_if(request):
     of = request.getfixturevalue("graph")
-    return WhatIf(of, Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1), "random")
+    run = Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1, epochs=10_000)  # in which any cache pays
+    return WhatIf(of, run, "random")
 
 
 def test_epochs_with_the_same_batch_and_batches_that_grow(what_if):
@@ -75,6 +76,12 @@ def test_the_present_width_is_what_the_planner_says_there(what_if):
     planner = what_if.planner(two, 200)
     found = planner.predict(planner.space.named["gdp"], two).seconds
     assert widths.seconds["gdp"][widths.values.index(8)] == found
+
+
+def test_links_are_swept_where_something_crosses_between_hosts(what_if):
+    one = replace(cluster(1e7), hosts=(Host("h1", NEVER, 1e12, workers=2),))
+    assert [sweep.axis for sweep in what_if.sensitivity(one)] == ["hidden"]
+    assert [sweep.axis for sweep in what_if.sensitivity(cluster(1e7))] == ["link", "hidden"]
 
 
 def test_figures_of_many_workers_are_kept_in_single_precision_which_counts_them_as_well(graph, monkeypatch):  # noqa: F811
