@@ -31,7 +31,7 @@ _IN_WORDS = {
     "processors": "the processors",
     "links": "the links between hosts",
     "training": "the thread that trains, with its exchanges",
-    "preparing": "the threads that prepare batches",
+    "preparing": "preparing batches",
     "copies": "copies from host memory to devices",
 }
 
@@ -85,7 +85,7 @@ class Planner:
         if isinstance(found, str):
             return Prediction.none(name, plan, found)
         price, takes = found
-        limits = price.limits[: len(LIMITS)] / np.array([1, 1, 1, max(1, space.lanes), 1]) * batches
+        limits = price.held_by(self._lanes(plan)) * batches
         own, *there = takes.rooms
         return Prediction(
             name,
@@ -202,9 +202,12 @@ class Planner:
                 found[kind] = ranked
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
-        lanes = self.space.lanes
-        ahead = lanes > 0 and plan.prefetch > 0
-        return price.seconds(self.batches, cluster.work["overlap"], lanes, ahead) * self.earlier.factors.get(plan, 1.0)
+        took = price.seconds(self.batches, cluster.work["overlap"], self._lanes(plan))
+        return took * self.earlier.factors.get(plan, 1.0)
+
+    def _lanes(self, plan: Plan) -> int:
+        """Threads that prepare batches while others train."""
+        return self.space.lanes if plan.prefetch else 0
 
 
 class _Ranked(NamedTuple):

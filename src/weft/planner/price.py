@@ -90,9 +90,14 @@ class Price:
         of_training = min(processors, trains), min(own, max(0.0, moves - hidden))
         return np.array([processors, self.links.sum(0).max(), training, preparing, copies, *of_training, in_turn])
 
-    def seconds(self, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
+    def held_by(self, lanes: int) -> np.ndarray:
+        """Seconds by what may hold a batch up (LIMITS), where so many threads prepare batches ahead."""
+        *others, preparing, copies, _, _, in_turn = self.limits
+        return np.array([*others, preparing / lanes if lanes else in_turn, copies])
+
+    def seconds(self, batches: int, overlap: float, lanes: int) -> float:
         """An epoch of so many batches: what holds it up most, and a part of the rest."""
-        return epoch_seconds(self.limits, batches, overlap, lanes, ahead)
+        return epoch_seconds(self.limits, batches, overlap, lanes)
 
 
 NOTHING = Price(np.zeros(len(STAGES)), np.zeros(len(STAGES)), np.zeros(len(PARTS)), np.zeros((2, 1)), np.zeros(2))
@@ -329,13 +334,13 @@ class Priced:
         return [part.load(self.mean) for part in (RestOfStep(), *parts)]
 
 
-def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int, ahead: bool) -> float:
+def epoch_seconds(limits: np.ndarray, batches: int, overlap: float, lanes: int) -> float:
     """An epoch of so many batches: what holds it up most, and a part of the rest (Price.limits).
 
     `overlap`: how well things run side by side: the exponent of a norm over the limits; infinite if nothing delayed
-    anything else. `lanes`: threads that prepare batches, if they are prepared `ahead` at all.
+    anything else. `lanes`: threads that prepare batches ahead; 0: the one that trains does it, in turn.
     """
-    if not ahead:
+    if not lanes:
         return float(limits[2] + limits[4] + limits[-1]) * batches
     return held_up(limits / np.array([1, 1, 1, lanes, 1, 1, 1, 1]), overlap) * batches
 

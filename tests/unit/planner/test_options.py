@@ -76,6 +76,19 @@ def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
         planner.answer(uneven)
 
 
+def test_where_no_batch_is_prepared_ahead_an_epoch_is_preparing_and_training_in_turn(asked):
+    planner = asked(prefetch=0, cache=0.0)
+    slow = replace(cluster(1e7), latency=0.1)  # batches mostly wait, and would do so at once in two threads
+    for name in ("gdp", "leap"):
+        found = planner.predict(planner.space.named[name], slow)
+        assert found.plan.prefetch == 0
+        assert found.limits["preparing"] == pytest.approx(found.stages["sample"] + found.stages["fetch"], rel=0.01)
+        assert found.seconds == pytest.approx(found.limits["training"] + found.limits["preparing"])
+    found = planner.predict(replace(found.plan, prefetch=2), slow)
+    assert found.limits["preparing"] == pytest.approx((found.stages["sample"] + found.stages["fetch"]) / 2, rel=0.1)
+    assert "held up most by preparing batches" in planner.answer(slow).reasons[0]
+
+
 def test_a_host_whose_worker_has_lists_of_its_own_may_lack_memory_though_it_has_more_a_worker(graph):
     settings = Settings.of(hidden=8, fanouts=(2, 2), batch_size=4, threads=1, topology="replicated")
     workers = Workers(Owners(np.linspace(0, graph.num_vertices, 4).astype(int)), [0, 0, 1])

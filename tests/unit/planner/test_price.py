@@ -174,27 +174,25 @@ def test_batches_that_are_not_prepared_ahead_take_what_their_stages_take_on_proc
     work = load(compute={"draw": np.array([4.0, 6.0])}, sample={"draw": np.array([8.0, 5.0])})
     for hosts in (cluster(cores=1.0), cluster(cores=1.0, busy_cores=0.5)):
         price = prices(hosts).of(work)
-        assert price.seconds(3, 2.0, 1, ahead=False) == pytest.approx(3 * price.stages.sum())
+        assert price.seconds(3, 2.0, 0) == pytest.approx(3 * price.stages.sum())
     assert limit(price, "preparing") < stage(price, "sample")  # ahead, each takes its time when it comes to it
 
 
 def test_an_epoch_is_held_up_by_what_takes_longest():
     limits = np.array([1.0, 4.0, 2.0, 6.0, 0.0, 0.5, 0.0, 7.0])
-    assert epoch_seconds(limits, 10, 1e3, 2, ahead=True) == pytest.approx(40.0, rel=0.01)
-    assert epoch_seconds(limits, 10, 4.0, 2, ahead=True) > 40.0
-    assert epoch_seconds(limits, 10, 4.0, 2, ahead=False) == 90.0
+    assert epoch_seconds(limits, 10, 1e3, 2) == pytest.approx(40.0, rel=0.01)
+    assert epoch_seconds(limits, 10, 4.0, 2) > 40.0
+    assert epoch_seconds(limits, 10, 4.0, 0) == 90.0
 
 
 def test_work_that_two_limits_have_in_common_holds_nothing_up_twice():
     alone = np.array(
         [4.0, 0.0, 4.0, 0.0, 0.0, 4.0, 0.0, 0.0]
     )  # all that processors do is training, and it waits for nothing
-    assert epoch_seconds(alone, 10, 3.0, 2, ahead=True) == 40.0
+    assert epoch_seconds(alone, 10, 3.0, 2) == 40.0
     apart = np.array([4.0, 0.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    assert epoch_seconds(apart, 10, 3.0, 2, ahead=True) == pytest.approx(40 * 2 ** (1 / 3))
-    seconds = [
-        epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, 0.0, x, 0.0, 0.0]), 1, 3.0, 1, True) for x in (0.0, 1.0, 2.0, 4.0)
-    ]
+    assert epoch_seconds(apart, 10, 3.0, 2) == pytest.approx(40 * 2 ** (1 / 3))
+    seconds = [epoch_seconds(np.array([4.0, 1.0, 4.0, 1.0, 0.0, x, 0.0, 0.0]), 1, 3.0, 1) for x in (0.0, 1.0, 2.0, 4.0)]
     assert seconds == sorted(seconds, reverse=True)
 
 
@@ -206,17 +204,17 @@ def test_what_training_exchanges_is_not_delayed_by_itself_on_links():
     training, links = limit(price, "training"), limit(price, "links")
     assert links == 6.0 < training
     for overlap in (1.2, 4.0, 50.0):
-        assert price.seconds(10, overlap, 2, ahead=True) == pytest.approx(10 * training)
+        assert price.seconds(10, overlap, 2) == pytest.approx(10 * training)
     fetched = load()
     fetched.moves = [Move("fetch", np.array([[0.0, 300.0], [300.0, 0.0]]))]
     both = price + prices(cluster()).of(fetched)  # what others fetch goes over the same links
     assert limit(both, "links") == 9.0 and limit(both, "training") == pytest.approx(2 * training - 2 * 3.0 - 2 * 0.25)
-    assert both.seconds(10, 4.0, 2, ahead=True) > 10 * limit(both, "training")
+    assert both.seconds(10, 4.0, 2) > 10 * limit(both, "training")
 
 
-@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("lanes", [0, 2])
 @pytest.mark.parametrize("overlap", [1.5, 3.0, 12.0])
-def test_no_figure_grows_without_the_epoch_taking_longer(overlap, ahead):
+def test_no_figure_grows_without_the_epoch_taking_longer(overlap, lanes):
     """The search leaves out what is worse in every figure: so an epoch may take no less for any of them being more."""
     rng = np.random.default_rng(0)
     for _ in range(300):
@@ -224,13 +222,13 @@ def test_no_figure_grows_without_the_epoch_taking_longer(overlap, ahead):
         parts[0] = max(parts[0], parts[1])  # what trains is a part of what processors do
         price = replace(NOTHING, parts=parts, links=rng.random((2, 3)))
         price.parts[2:4] += price.links[0].max()  # a thread waits for its slowest exchange each time
-        usual = price.seconds(1, overlap, 2, ahead)
+        usual = price.seconds(1, overlap, lanes)
         for at in range(len(parts)):
             more = parts.copy()
             more[at] += 0.1
             more[0] += 0.1 * (at == 1)
             links = price.links + 0.1 * np.array([[PARTS[at] == "moves"], [PARTS[at] == "fetches"]])
-            longer = replace(price, parts=more, links=links).seconds(1, overlap, 2, ahead)
+            longer = replace(price, parts=more, links=links).seconds(1, overlap, lanes)
             saves = PARTS[at] in ("bursts", "fetch bursts", "hidden")
             assert longer <= usual + 1e-9 if saves else longer >= usual - 1e-9, PARTS[at]
 

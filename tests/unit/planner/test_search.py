@@ -48,7 +48,7 @@ def whole(plan, prices):
 
 
 def seconds(price):
-    return epoch_seconds(price.limits, 3, 2.5, 2, ahead=True)
+    return epoch_seconds(price.limits, 3, 2.5, 2)
 
 
 @pytest.mark.parametrize("seeds", ["spread", "home"])
