@@ -67,6 +67,7 @@ class Sweep:
     seconds: dict[str, list[float]]  # by plan's name
     here: float | None = None  # the value that holds here
     best: list[str] = field(default_factory=list)  # the fastest plan's name, at each value
+    ideal: list[float] = field(default_factory=list)  # how fast it could be at best, next to the others; empty: unknown
 
 
 @dataclass(frozen=True)

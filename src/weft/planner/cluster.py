@@ -140,6 +140,12 @@ class Cluster:
             between[one, other] = between[other, one] = link.bandwidth
         return between
 
+    def power(self, on_device: bool) -> float:
+        """What all hosts can compute together, next to each other's: by processors and their speed, or by devices."""
+        if on_device:
+            return float(self.workers)
+        return sum(host.shared_cores * host.speed for host in self.hosts)
+
     def scaled_to(self, hosts: int) -> "Cluster":
         """A cluster of so many hosts: these over and over, named h1, h2, ...; a link stays between the two it was for."""
         count = len(self.hosts)

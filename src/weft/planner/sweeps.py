@@ -41,10 +41,10 @@ class Scaling:
         self.sweep = Sweep(axis, [], {}, here, [])
         self._plans: dict[str, Plan] = {}
 
-    def add(self, hosts: float, planner: Planner, cluster: Cluster, parts: int = 1) -> None:
+    def add(self, hosts: float, planner: Planner, cluster: Cluster, ideal: float, parts: int = 1) -> None:
         """Look at a number of hosts: at named plans, and at those that were fastest so far.
 
-        `parts`: seconds of such a part of an epoch are told, as of one of its batches.
+        `ideal`: how fast they are at best (Sweep). `parts`: seconds of such a part of an epoch are told, as of a batch.
         """
         chosen = planner.fastest(cluster)
         self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
@@ -53,4 +53,5 @@ class Scaling:
             times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
             times.append(found.seconds / parts if found.excluded is None else float("nan"))
         self.sweep.values.append(hosts)
+        self.sweep.ideal.append(ideal)
         self.sweep.best.append(chosen.name if chosen else "")

@@ -18,7 +18,6 @@ class Axis:
     say: Callable[[float], str]  # a value, on its own
     whole: bool = False  # only whole numbers mean something
     of: str = "an epoch"  # whose seconds they are
-    ideal: Callable[[float], float] | None = None  # how many times as fast so many would be at best: what scales
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,8 @@ def _hosts(value: float) -> str:
 _AXES = {
     "link": Axis("bandwidth of the slowest host", rate, rate),
     "hidden": Axis("hidden size", _count, lambda value: f"hidden size {_count(value)}", whole=True),
-    "hosts": Axis("hosts, the same batch over all of them", _count, _hosts, whole=True, ideal=lambda value: value),
-    "hosts, growing batch": Axis(
-        "hosts, as many seeds a worker", _count, _hosts, whole=True, of="a batch", ideal=lambda value: 1.0
-    ),
+    "hosts": Axis("hosts, the same batch over all of them", _count, _hosts, whole=True),
+    "hosts, growing batch": Axis("hosts, as many seeds a worker", _count, _hosts, whole=True, of="a batch"),
 }
 
 
@@ -71,13 +68,12 @@ def fastest(sweep: Sweep) -> list[str]:
 
 
 def efficiencies(sweep: Sweep) -> list[str]:
-    """Of what so many times as many hosts could do at best, the share that the fastest plan does; none if nothing scales."""
-    ideal = axis_of(sweep).ideal
-    if ideal is None or not sweep.values:
+    """Of what it could be at best, by the first value, the share that the fastest plan does; none if that is unknown."""
+    if not sweep.ideal:
         return []
     times = [sweep.seconds.get(best, [nan] * (at + 1))[at] for at, best in enumerate(fastest(sweep))]
-    first = times[0] * ideal(sweep.values[0])
-    shares = [first / (took * ideal(value)) for value, took in zip(sweep.values, times, strict=True)]
+    first = times[0] * sweep.ideal[0]
+    shares = [first / (took * best) for best, took in zip(sweep.ideal, times, strict=True)]
     return [f"{each:.0%}" if isfinite(each) else NONE for each in shares]
 
 

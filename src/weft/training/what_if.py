@@ -67,9 +67,10 @@ class WhatIf:
             same = self._scaled(cluster, scaled, seeds * cluster.workers)
             grown = self._scaled(cluster, scaled, seeds * scaled.workers, full if rest else None)
             with self._parts_for(scaled) as parts:
-                strong.add(count, same(parts), scaled)
+                power = scaled.power(self._on_device(scaled))
+                strong.add(count, same(parts), scaled, power)
                 if full and not self._settings.sampling.full_graph:
-                    weak.add(count, grown(parts), scaled, full)
+                    weak.add(count, grown(parts), scaled, power / scaled.workers, full)
         return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:

@@ -55,8 +55,8 @@ def test_a_batch_that_grows_is_a_full_one(graph, monkeypatch, parts):  # noqa: F
     seen = {}
 
     class Seen(Scaling):
-        def add(self, hosts, planner, cluster, parts=1):
-            super().add(hosts, planner, cluster, parts)
+        def add(self, hosts, planner, cluster, *more):
+            super().add(hosts, planner, cluster, *more)
             seen[self.sweep.axis, hosts] = planner, planner.predict(planner.space.named["gdp"], cluster).seconds
 
     monkeypatch.setattr("weft.training.what_if.Scaling", Seen)
@@ -68,6 +68,14 @@ def test_a_batch_that_grows_is_a_full_one(graph, monkeypatch, parts):  # noqa: F
     planner, epoch = seen[weak.axis, 2]
     assert planner is seen["hosts", 2][0] and planner.batches == 3 * parts  # it has no other batches
     assert weak.seconds["gdp"][1] == pytest.approx(epoch / 3, rel=1e-12)
+
+
+def test_at_best_hosts_are_as_fast_as_their_processors(what_if):
+    """The first host has two slow processors for one worker, the second one four of twice the speed for two."""
+    slow, fast = Host("h1", 1e7, 1e12, cores=2.0, speed=0.5), Host("h2", 1e7, 1e12, 2, 8.0, busy_cores=4.0, speed=2.0)
+    strong, weak = what_if.scaling(replace(cluster(1e7), hosts=(slow, fast)), [1, 2, 3])
+    assert strong.ideal == [1.0, 9.0, 10.0]
+    assert weak.ideal == [1.0 / 1, 9.0 / 3, 10.0 / 4]  # of batches of 100, 300 and 400
 
 
 def test_the_present_width_is_what_the_planner_says_there(what_if):
@@ -103,6 +111,7 @@ def test_described_devices_are_scaled(what_if):
     two = cluster(1e9)
     of_devices = replace(two, device=Device("d", 8e9, 1e12, 1e10, 1e-9, 1e-5, 1e-5, 1e11))
     here, there = (what_if.scaling(of, [4])[0] for of in (two, of_devices))
+    assert here.ideal == there.ideal == [4.0]
     assert here.values == there.values == [4] and there.seconds["nfp"] != here.seconds["nfp"]
 
 

@@ -129,8 +129,10 @@ def test_memory_is_shown_where_it_is_nearest_to_its_limit():
 
 
 def test_scaling_is_told_by_efficiency():
-    strong = Sweep("hosts", [1.0, 2.0, 4.0], {"gdp": [8.0, 4.0, 2.5], "split": [9.0, 5.0, 2.0]}, here=1.0)
-    weak = Sweep("hosts, growing batch", [1.0, 2.0], {"gdp": [1.0, 1.25]}, here=1.0)
+    strong = Sweep(
+        "hosts", [1.0, 2.0, 4.0], {"gdp": [8.0, 4.0, 2.5], "split": [9.0, 5.0, 2.0]}, here=1.0, ideal=[1.0, 2.0, 4.0]
+    )
+    weak = Sweep("hosts, growing batch", [1.0, 2.0], {"gdp": [1.0, 1.25]}, here=1.0, ideal=[1.0, 1.0])
     told = printed(answer(sweeps=[strong, weak]))
     lines = [line.split() for line in told[told.index("by hosts, the same batch") :].splitlines()]
     assert [line[-3] for line in lines if line[:1] in (["1"], ["2"], ["4"]) and "split" in line] == [
