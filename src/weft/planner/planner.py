@@ -23,6 +23,7 @@ from weft.planner.price import Price
 from weft.planner.space import MiniBatches, Room, Space
 from weft.planner.task import Options, Task, Workers
 from weft.planner.whole_graph import WholeGraph
+from weft.sampling import DeviceLists
 
 _SHOWN = 3  # the fastest plans, beside the named ones
 _CANDIDATES = 10  # the fastest plans of the search, of which those that are named already are left out
@@ -127,8 +128,7 @@ class Planner:
         ranked = self._ranked(cluster, also, epochs)
         if ranked[0].excluded is not None:
             told = next((one for one in ranked if self.space.refused(one.plan) is None), ranked[0])
-            remedy = f": {self.space.smaller}" if told.memory > told.room else ""
-            raise ConfigError(f"no plan fits this cluster: {told.name} {told.excluded}{remedy}")
+            raise ConfigError(f"no plan fits this cluster: {told.name} {told.excluded}{self._remedy(told)}")
         shown = [p for at, p in enumerate(ranked) if p.name in self.space.named or at < _SHOWN or p.plan == also]
         counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
         took = self._took + time.perf_counter() - start
@@ -141,6 +141,15 @@ class Planner:
         return Answer(
             title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.earlier.timed, off
         )
+
+    def _remedy(self, told: Prediction) -> str:
+        """What to do where a plan would need more memory than there is, of a worker or of its device."""
+        device = told.device
+        if told.memory > told.room or (device is not None and device.memory > device.room):
+            return f": {self.space.smaller}"
+        if device is not None and device.lists > DeviceLists.share * device.room:
+            return ": with sample_on = 'auto' (--sample-on) processors draw where lists do not fit"
+        return ""
 
     def fastest(self, cluster: Cluster) -> Prediction | None:
         """The fastest plan for a cluster, if any fits."""

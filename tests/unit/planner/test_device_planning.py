@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pretended
@@ -19,6 +20,7 @@ from weft.planner.cluster import NEVER, PIECE_BYTES, Device
 from weft.planner.cluster_file import cluster_of, cluster_text
 from weft.planner.device_cost import DevicePrices
 from weft.planner.loads import LayerCost, Load, ModelCost, Move
+from weft.sampling import DeviceLists
 from weft.training import make_model, planning
 from weft.training.planning import planner_for, task_of
 from weft.training.what_if import WhatIf
@@ -210,8 +212,24 @@ def test_what_does_not_fit_a_device_says_what_is_lacking(described):
     found = planner.predict(answer.best.plan, tight)
     assert found.excluded.startswith("would need") and "on its device" in found.excluded
     assert found.excluded.endswith("are lacking")
-    with pytest.raises(ConfigError, match="no plan fits this cluster"):
+    with pytest.raises(
+        ConfigError, match=r"no plan fits .* on its device, .* lacking: smaller batches \(--batch-size\) or"
+    ):
         planner.answer(replace(cluster, device=replace(DEVICE, memory=100.0)))
+
+
+def test_lists_that_a_device_has_no_room_for_say_who_else_draws(graph):  # noqa: F811
+    few = {"hidden": 2, "fanouts": (1, 1), "batch_size": 1, "threads": 1, "cache": 0.0, "prefetch": 0}
+    settings = Settings.of(**few, sample_on="device", topology="partitioned")
+    task = task_of(settings, 2, 2, workers=2, on_device=True)
+    planner = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), [0, 1]))
+    spans = pairwise(graph.bounds.tolist())
+    least = max(DeviceLists.nbytes(graph, span) for span in spans)
+    tight = replace(two_hosts(1e9), device=replace(DEVICE, memory=least / DeviceLists.share - 2))
+    with pytest.raises(
+        ConfigError, match=r"on its device for the lists that it draws from, .*: with sample_on = 'auto'"
+    ):
+        planner.answer(tight)
 
 
 def test_devices_that_nothing_is_known_of_are_not_priced(described):
