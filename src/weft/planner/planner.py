@@ -239,11 +239,10 @@ def _reasons(shown: list[Prediction], predict: _Predict, placements: Sequence[st
 
     `placements`: that a layer may have. `prefetch`: batches that could be prepared ahead, if there was memory.
     """
-    best = shown[0]
-    said = [
-        f"{best.name} takes {_took(best.seconds)} an epoch, held up most by {_IN_WORDS[best.limit]}; "
-        f"{_size(sum(best.sent.values()))} travel between workers"
-    ]
+    best, sent = shown[0], sum(shown[0].sent.values())
+    travel = f"{_size(sent)} travel" if sent else "nothing travels"
+    held_up = f"held up most by {_IN_WORDS[best.limit]}"
+    said = [f"{best.name} takes {_took(best.seconds)} an epoch, {held_up}; {travel} between workers"]
     for choice, others in _changes(best.plan, predict, placements):
         fitting = {what: other for what, other in others.items() if other.excluded is None}
         if fitting:
@@ -356,7 +355,8 @@ def _took(value: float) -> str:
 
 
 def _size(count: float) -> str:
-    """Bytes for a person."""
-    if 0 < count < 1e5:
-        return f"{count / 1e3:.1f} kB" if count >= 1e3 else f"{count:.0f} bytes"
-    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    """Bytes for a person, as exactly as seconds, so that two that differ do so here."""
+    for size, unit in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
+        if count >= 0.9995 * size:
+            return f"{count / size:.3g} {unit}"
+    return f"{count:.0f} bytes"

@@ -27,11 +27,12 @@ class PlanEpochs:
     predicted: Mapping[str, float] | None  # seconds by stage, and of the whole epoch; None: it was not predicted
     measured: list[dict[str, float]] = field(default_factory=list)  # likewise, by epoch
     rows: dict[str, int] = field(default_factory=dict)  # feature rows that were read in all of them, by where they were
+    first: list[int] = field(default_factory=list)  # places in `measured` of each process's first: of more, if resumed
 
     @property
     def usual(self) -> dict[str, float]:
-        """Medians, of all epochs but the first, which opens connections and fills caches, if there are others."""
-        counted = self.measured[1:] or self.measured
+        """Medians, of all epochs but the first ones, which open connections and fill caches, if there are others."""
+        counted = [one for at, one in enumerate(self.measured) if at not in self.first] or self.measured
         names = dict.fromkeys([*_EPOCH, *STAGES, *(name for one in counted for name in one)])
         return {name: median(one.get(name, 0.0) for one in counted) for name in names}
 
@@ -84,8 +85,15 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
 def _plans(records: Sequence[dict[str, Any]]) -> list[PlanEpochs]:
     predicted = _predicted(record["answer"] for record in records if record.get("record") == "Planned")
     plans: dict[str, PlanEpochs] = {}
-    for record in (one for one in records if one.get("record") == "EpochEnded" and one.get("stages")):
+    begun: set[str] = set()  # plans by which this process has trained an epoch
+    for record in records:
+        if record.get("record") == "Started":
+            begun.clear()
+        if record.get("record") != "EpochEnded" or not record.get("stages"):
+            continue
         plan = plans.setdefault(record["plan"], PlanEpochs(record["plan"], predicted.get(record["plan"])))
+        plan.first += [] if plan.plan in begun else [len(plan.measured)]
+        begun.add(plan.plan)
         plan.measured.append({"epoch": float(record["seconds"]), **_numbers(record["stages"])})
         plan.rows = dict(Counter(plan.rows) + Counter({name: int(n) for name, n in record.get("rows", {}).items()}))
     return [*plans.values()]
@@ -108,7 +116,7 @@ def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
     console = console or Console(markup=False)
     for one in plans:
         usual, predicted = one.usual, one.predicted or {}
-        title = Text.assemble((one.plan, "bold"), f"  {len(one.measured)} epochs")
+        title = Text.assemble((one.plan, "bold"), f"  {len(one.measured)} epoch{'s' * (len(one.measured) > 1)}")
         table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for heading in ("seconds", "predicted", "measured", "off"):
             table.add_column(heading, justify="left" if heading == "seconds" else "right")
@@ -125,8 +133,8 @@ def print_run(plans: list[PlanEpochs], console: Console | None = None) -> None:
             console.print(Text("not predicted: the planner chooses where --plan is left out", style="dim"))
     console.print(
         Text(
-            "an epoch by each plan: medians, without its first epoch; measured on the first worker, predicted of the worker "
-            "with most; stages overlap where batches are prepared ahead",
+            "an epoch by each plan: medians, of several without the first one of a run, resumed or not; measured on the "
+            "first worker, predicted of the worker with most; stages overlap where batches are prepared ahead",
             style="dim",
         )
     )

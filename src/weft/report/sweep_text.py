@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
-from math import ceil, exp, isfinite, log, nan
+from math import ceil, exp, isclose, isfinite, log, nan
 
 from weft.planner import Sweep
 from weft.report.formats import NONE, figure
@@ -96,8 +96,10 @@ def crossovers(sweep: Sweep) -> list[Crossover]:
 
 
 def say_crossover(sweep: Sweep, crossover: Crossover) -> str:
-    """A crossover in words, as "split from 240 Mbit/s"."""
-    value = float(f"{crossover.value * 8:.2g}") / 8 if sweep.axis == "link" else crossover.value
+    """A crossover in words, as "split from 240 Mbit/s": between two values it is not known more exactly."""
+    value = crossover.value
+    if sweep.axis == "link" and not any(isclose(value, one) for one in sweep.values):
+        value = float(f"{value * 8:.2g}") / 8
     return f"{crossover.plan} from {axis_of(sweep).say(value)}"
 
 

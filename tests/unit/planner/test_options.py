@@ -11,6 +11,7 @@ from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, migrate
 from weft.planner import KINDS, Cluster, Host, Planner, Workers
+from weft.planner.planner import _size
 from weft.training import make_model
 from weft.training.planning import task_of
 
@@ -74,6 +75,20 @@ def test_fewer_batches_are_prepared_ahead_where_memory_is_short(asked):
     uneven = replace(uneven, hosts=(uneven.hosts[0], replace(uneven.hosts[1], memory=most[0] / 100)))
     with pytest.raises(ConfigError, match=r"would need .* a worker on h2, of "):
         planner.answer(uneven)
+
+
+def test_bytes_are_told_so_that_those_that_differ_do():
+    told = [_size(count) for count in (0, 950, 377_600, 437_900, 999_600, 1.234e6, 14.5e9, 2e12)]
+    assert told == ["0 bytes", "950 bytes", "378 kB", "438 kB", "1 MB", "1.23 MB", "14.5 GB", "2 TB"]
+
+
+def test_where_nothing_travels_the_first_sentence_says_so(graph):
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
+    alone = Planner(
+        graph, make_model(settings, graph), task_of(settings, 2, 60), Workers(Owners(graph.bounds[[0, 2]]), [0])
+    )
+    one = replace(cluster(1e7), hosts=cluster(1e7).hosts[:1])
+    assert alone.answer(one).reasons[0].endswith("; nothing travels between workers")
 
 
 def test_where_no_batch_is_prepared_ahead_an_epoch_is_preparing_and_training_in_turn(asked):
@@ -191,7 +206,7 @@ def test_slices_of_all_inputs_are_part_of_a_plans_memory(asked, graph):
     nfp, gdp = (planner.space.memory(planner.space.named[name], price, 1)[0] for name in ("nfp", "gdp"))
     assert nfp - gdp == graph.num_vertices * 32 * 4
     short = planner.predict(planner.space.named["nfp"], cluster(1e7, memory=nfp / 2))
-    assert short.excluded.endswith(f": {nfp / 2e6:.1f} MB are lacking")
+    assert short.excluded.endswith(f": {nfp / 2e3:.3g} kB are lacking")
 
 
 def test_a_worker_may_use_no_more_than_it_is_given(asked):

@@ -309,8 +309,8 @@ def test_the_answer_says_what_a_cache_saves(planned):
     (said,) = (reason for reason in answer.reasons if reason.startswith("the cache: "))
     bare = planned(epochs=1000).predict(replace(answer.best.plan, cache=0.0), cluster())
     there = answer.best.device
-    assert f"with {there.cache / 1e3:.1f} kB of each device it has 100% of all input rows" in said
-    assert f"{there.copied / 1e3:.1f} kB instead of {bare.device.copied / 1e3:.1f} kB are copied to a device" in said
+    assert f"with {there.cache / 1e3:.3g} kB of each device it has 100% of all input rows" in said
+    assert f"{there.copied / 1e3:.3g} kB instead of {bare.device.copied / 1e3:.3g} kB are copied to a device" in said
     assert there.copied < bare.device.copied and "filling it takes" in said
 
 

@@ -106,6 +106,9 @@ def test_plans_cross_where_their_lines_meet():
     assert (crossing.plan, crossing.before) == ("fast", "slow")
     assert crossing.value == pytest.approx(1e7)
     assert say_crossover(sweep, crossing) == "fast from 80 Mbit/s"
+    assert say_crossover(sweep, replace(crossing, value=1.234e7)) == "fast from 99 Mbit/s"
+    found = replace(sweep, values=[1e6, 15.625e6])
+    assert say_crossover(found, replace(crossing, value=15.625e6)) == "fast from 125 Mbit/s"  # where it was looked at
 
 
 def test_figures():

@@ -44,6 +44,15 @@ def test_what_each_stage_took_beside_what_was_predicted(log):
     assert other.predicted is None and other.usual["epoch"] == 2.0  # its only one
 
 
+def test_the_first_epoch_of_a_resumed_run_does_not_count(log):
+    """Its process opens connections, too."""
+    *_, second, _ = log.read_text().splitlines(keepends=True)
+    log.write_text(log.read_text() + '{"record": "Started", "version": 1}\n' + second.replace("3.4", "99.0"))
+    chosen, _ = read_run(log)
+    assert len(chosen.measured) == 4 and chosen.first == [0, 3]
+    assert chosen.usual["epoch"] == pytest.approx(3.2)
+
+
 def test_the_table(log, capsys):
     print_run(read_run(log), Console(width=100))
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.split()[3:]}
@@ -51,6 +60,8 @@ def test_the_table(log, capsys):
     assert not told.out
     assert lines["sync"] == ["sync", "0.22", "0", "–"]
     assert lines["wait"][1] == "–"
+    assert lines[str(leap(3)).split()[0]][-2:] == ["3", "epochs"]
+    assert lines["pull+local+local"][-2:] == ["1", "epoch"]
 
 
 def test_the_command(log, capsys):
