@@ -314,10 +314,11 @@ class Priced:
         self._found: dict[PlanPart, Price] = {}
 
     def part(self, part: PlanPart) -> Price:
-        """A part's price."""
+        """A part's price; its memory is that of the batch with most, for all have to fit."""
         if part not in self._found:
-            priced = (self.prices.of(part.load(counted)).times(share) for share, counted in self._each)
-            self._found[part] = sum(priced, NOTHING)
+            priced = [(self.prices.of(part.load(counted)), share) for share, counted in self._each]
+            mean = sum((price.times(share) for price, share in priced), NOTHING)
+            self._found[part] = replace(mean, memory=np.max([price.memory for price, _ in priced], axis=0))
         return self._found[part]
 
     def whole(self, parts: Iterable[PlanPart]) -> Price:

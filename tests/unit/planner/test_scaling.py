@@ -12,6 +12,7 @@ from weft.planner import NEVER, Host, Sampling, Scaling, Workers, counts
 from weft.planner.cluster import Device
 from weft.planner.counts import SPREAD, Key
 from weft.planner.dry_run import DryRun
+from weft.planner.price import Priced
 from weft.training.what_if import WhatIf
 
 
@@ -76,6 +77,17 @@ def test_at_best_hosts_are_as_fast_as_their_processors(what_if):
     strong, weak = what_if.scaling(replace(cluster(1e7), hosts=(slow, fast)), [1, 2, 3])
     assert strong.ideal == [1.0, 9.0, 10.0]
     assert weak.ideal == [1.0 / 1, 9.0 / 3, 10.0 / 4]  # of batches of 100, 300 and 400
+
+
+def test_memory_has_room_for_the_batch_with_most(what_if):
+    """Of 600 seeds 400 are a batch of four workers; the 200 that are left do not make it take less."""
+    four = cluster(1e7).scaled_to(4)
+    space = what_if.planner(four, 400).space
+    plan = space.named["gdp"]
+    both, parts = space.prices(vars(plan), four), [*space.parts(plan)]
+    large, small = (Priced(both.mean, [(1.0, of)], both.prices).whole(parts).memory for _, of in both._each)
+    np.testing.assert_array_equal(both.whole(parts).memory, large)
+    assert (small[0] < 0.8 * large[0]) and (small[1] < large[1])
 
 
 def test_the_present_width_is_what_the_planner_says_there(what_if):
