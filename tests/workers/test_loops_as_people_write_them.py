@@ -185,13 +185,31 @@ def test_what_is_added_to_summed_gradients_is_there(ranks, parts, plan):
     agree(ranks, parts, plan, loop)
 
 
+@pytest.mark.parametrize("plan", PLANS)
+def test_what_all_have_alike_is_added_once_to_each_of_several_batches(ranks, parts, plan):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            backward(run, batch)
+            run.sync()
+            sum(parameter.square().sum() for parameter in model.parameters()).mul(1e-2).backward()
+            if batch.index % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, plan, loop)
+
+
 def test_gradients_that_are_clipped_before_all_of_them_are_summed_are_refused(ranks, parts):
     def loop(world, folder):
-        _, model, run = made(world, folder, "gdp")
-        for _ in range(2):
-            sum(parameter.square().sum() for parameter in model.parameters()).backward()
+        loader, model, run = made(world, folder, "gdp")
+        for batch in islice(loader, 2):
+            backward(run, batch)
             run.sync()
-        sum(parameter.square().sum() for parameter in model.parameters()).backward()
+        backward(run, next(iter(loader)))
         nn.utils.clip_grad_norm_(model.parameters(), 0.2)
         with pytest.raises(TrainingError, match=r"changed \(clipped\?\) .* call run.sync\(\) before"):
             run.sync()
@@ -264,6 +282,8 @@ def test_heads_of_links(ranks, parts, kind):
             optimizer.zero_grad()
             for part in batch:
                 rows, targets = run(part), part.targets
+                with pytest.raises(ConfigError, match="a batch of links has no y"):
+                    _ = part.y
                 if kind == "objective":
                     loader.objective.loss(run.model, rows, targets).div(batch.terms).backward()
                     continue
@@ -283,6 +303,44 @@ def test_heads_of_links(ranks, parts, kind):
     ranks(1, loop, parts, None)
     with pytest.raises(ModelError, match=said[kind]):
         ranks(3, loop, parts, "split")
+
+
+@pytest.mark.parametrize("way", ["by hand", "in place", "decayed", "looked at"])
+def test_gradients_that_all_workers_have_otherwise_are_stepped_by(ranks, parts, way):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        optimizer, parameters = torch.optim.SGD(model.parameters(), 0.5), list(model.parameters())
+        for batch in loader:
+            backward(run, batch)
+            if way == "looked at":  # and thrown away, as all workers then have something else alike
+                optimizer.zero_grad(set_to_none=False)
+                sum(parameter.square().sum() for parameter in parameters).backward()
+            elif way == "decayed":
+                run.sync()
+                sum(parameter.square().sum() for parameter in parameters).backward()
+            for parameter in parameters if way == "by hand" else ():
+                parameter.grad = run.sum(parameter.grad)
+            for parameter in parameters if way == "in place" else ():
+                parameter.grad.copy_(run.sum(parameter.grad))
+            optimizer.step()
+            for parameter in parameters:
+                parameter.grad = None if way in ("by hand", "in place") else parameter.grad.mul_(0.5)
+        run.close()
+        return flat(model)
+
+    agree(ranks, parts, "gdp", loop)
+
+
+def test_a_run_that_is_closed_leaves_gradients_alone(ranks, parts):
+    def loop(world, folder):
+        loader, model, run = made(world, folder, "gdp")
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        backward(run, next(iter(loader)))
+        run.close()
+        sum(parameter.square().sum() for parameter in model.parameters()).backward()
+        optimizer.step()
+
+    ranks(3, loop, parts)
 
 
 def test_layers_that_are_frozen_at_first(ranks, parts):

@@ -395,7 +395,7 @@ def test_a_pyg_script_ports_by_its_loader(parts, tmp_path, start):
     torch.save(data, tmp_path / "data.pt")
     for workers in (1, 2):
         losses = example(tmp_path, "port_from_pyg.py", tmp_path / "data.pt", workers=workers, start=start)
-        assert len(losses) == 5 and losses[-1] < 0.7 * losses[0]
+        assert len(losses) == 5 and losses[-1] < 0.9 * losses[0]
 
 
 def test_calls_as_in_pyg_are_told_what_to_do_here(parts):

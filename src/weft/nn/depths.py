@@ -254,6 +254,11 @@ def answered(
             run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)
             _, deepest = call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
+        if type(model).forward is nn.Module.forward and "forward" not in vars(model):
+            raise ModelError(
+                f"{type(model).__name__} has no forward: write forward(self, x, edge_index), which gives a row for each "
+                f"vertex (of links: what encode does; the task's decoder scores pairs of rows)"
+            ) from None
         raise ModelError(
             f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has, and "
             f"for any number of rows, of which each convolution leaves fewer: h.size(0) behind it, not x.size(0) before it "
@@ -296,11 +301,6 @@ def check_can_run(model: nn.Module) -> None:
         raise ModelError(
             f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
             f"model.to_empty(device='cpu') and load its parameters"
-        )
-    if type(model).forward is nn.Module.forward:
-        raise ModelError(
-            f"{type(model).__name__} has no forward: write forward(self, x, edge_index), which gives a row for each vertex "
-            f"(of links: what encode does; the task's decoder scores pairs of rows)"
         )
     arguments = list(inspect.signature(model.forward).parameters)[:2]
     if arguments[:1] == ["edge_index"] and {*arguments[1:]} <= {*EDGE_ARGUMENTS}:

@@ -12,10 +12,10 @@ piece is a share of one with as many; what does not depend on rows is the proces
 
 import copy
 import inspect
-import itertools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
@@ -126,10 +126,18 @@ def copied(module: Module) -> Module:
     """
     known = [conv.inspector for conv in module.modules() if isinstance(conv, MessagePassing)]
     there: dict[int, object] = {id(inspector): inspector for inspector in known}
-    for kept in itertools.chain.from_iterable(vars(part).values() for part in module.modules()):
-        some = kept.values() if isinstance(kept, dict) else kept if isinstance(kept, list | tuple) else [kept]
-        there |= {id(one): one.detach() for one in some if isinstance(one, Tensor) and one.grad_fn is not None}
+    for part in module.modules():
+        there |= {id(one): one.detach().clone() for one in _computed_in(vars(part)) if id(one) not in there}
     return copy.deepcopy(module, there)
+
+
+def _computed_in(kept: object) -> Iterator[Tensor]:
+    """The tensors among what is kept that know what they were computed of."""
+    if isinstance(kept, Tensor) and kept.grad_fn is not None:
+        yield kept
+    elif isinstance(kept, dict | list | tuple | deque):
+        for one in kept.values() if isinstance(kept, dict) else kept:
+            yield from _computed_in(one)
 
 
 class _Bench:

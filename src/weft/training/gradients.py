@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
-from weakref import finalize
 
 import torch
 from torch import Tensor, nn
@@ -15,8 +15,12 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
-_SUMMED, _PARTS = "weft_summed", "weft_parts"  # what a gradient knows: is it all workers'? which part of it is?
-_OWN = "weft_own"  # what a parameter knows: does its gradient hold what a batch gave on this worker alone?
+# What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
+_SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
+
+_OF_BATCHES: set[int] = (
+    set()
+)  # passes in which rows of batches go backward, by number, until their gradients are summed
 
 
 def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
@@ -41,7 +45,6 @@ class _Parts:
 
     summed: Tensor  # all workers'
     own: Tensor  # this worker's, since then
-    version: int  # of the sum, as writing it anew counts
 
 
 class GradientSync:
@@ -58,7 +61,7 @@ class GradientSync:
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
         self.watches = False  # are steps of optimizers looked at?
-        self._pass = _Pass()
+        self._passes: list[int] = []  # of its rows, since the last time
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
                 self._hook(place, parameter)
@@ -67,6 +70,8 @@ class GradientSync:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
             return [float(number) for number in numbers]
+        _OF_BATCHES.difference_update(self._passes)
+        self._passes.clear()
         before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
         of_all = sum_gradients(self._parameters, self._comm, *numbers, *marks)
         known, sums = of_all[: len(numbers)], of_all[len(numbers) :]
@@ -79,14 +84,26 @@ class GradientSync:
         """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers."""
         if self._comm.size > 1:
             self.watches = True
-            finalize(self, register_optimizer_step_pre_hook(_check_summed).remove)
+            _watch_steps()
             for place, parameter in enumerate(self._parameters):
                 self._hook(place, parameter)
 
     def follow(self, rows: Tensor) -> None:
         """These are rows of a batch: gradients that come from them are this worker's alone."""
         if rows.requires_grad:
-            rows.register_hook(self._pass.begins)
+            rows.register_hook(self._goes_backward)
+
+    def _goes_backward(self, _: Tensor) -> None:
+        self._passes.append(number := torch._C._current_graph_task_id())
+        _OF_BATCHES.add(number)
+
+    def known(self) -> None:
+        """What gradients hold by now is what all workers have: it was summed otherwise."""
+        for parameter in self._parameters:
+            if (grad := parameter.grad) is not None:
+                vars(grad).pop(_OWN, None)
+                if vars(grad).pop(_PARTS, None) is not None:
+                    setattr(grad, _SUMMED, True)
 
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
@@ -120,6 +137,7 @@ class GradientSync:
 
     def close(self) -> None:
         """Leave the parameters as they were."""
+        self.known()
         for _, *hooks in self._hooks.values():
             for hook in hooks:
                 hook.remove()
@@ -138,7 +156,6 @@ class GradientSync:
 
     def _is_summed(self, place: int, parameter: nn.Parameter, before: Tensor | None) -> None:
         """Remember that a gradient is all workers', so that what is added to it is told from it."""
-        setattr(parameter, _OWN, False)
         if before is not None:
             parameter.grad = before if parameter.grad is None else before + parameter.grad
         if parameter.grad is None:
@@ -149,7 +166,7 @@ class GradientSync:
     def _hook(self, place: int, parameter: nn.Parameter) -> None:
         """Have it noted when something is added to a parameter's gradient, if there is any."""
         if place not in self._hooks and parameter.requires_grad:
-            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter, self._pass)
+            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter)
             self._hooks[place] = adds, adds.register_prehook(growth.begins), adds.register_hook(growth.ends)
 
 
@@ -184,7 +201,7 @@ def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
         return
     parameter.grad = both = summed if grown is None else summed + grown
     if grown is not None:
-        setattr(both, _PARTS, _Parts(summed, grown, both._version))
+        setattr(both, _PARTS, _Parts(summed, grown))
 
 
 def _own(grad: Tensor | None) -> Tensor | None:
@@ -195,27 +212,22 @@ def _own(grad: Tensor | None) -> Tensor | None:
 
 def _parts(grad: Tensor | None) -> _Parts | None:
     parts: _Parts | None = getattr(grad, _PARTS, None)
-    if parts is None or grad is None or grad._version == parts.version:
+    if parts is None or grad is None or torch.equal(grad, parts.summed + parts.own) or grad.isnan().any():
         return parts
     if grad.any():
         raise TrainingError(
             "a gradient was changed (clipped?) that has grown since run.sync() summed it: call run.sync() before, as what "
             "belongs to all workers can't be told from this worker's own any more"
         )
-    return None  # set to zero
+    delattr(grad, _PARTS)  # it was set to zero
+    return None
 
 
-class _Pass:
-    """The last pass in which rows of a batch went backward."""
-
-    def __init__(self) -> None:
-        self._number: int | None = None
-
-    def begins(self, _: Tensor) -> None:
-        self._number = torch._C._current_graph_task_id()
-
-    def goes_on(self) -> bool:
-        return self._number is not None and self._number == torch._C._current_graph_task_id()
+def _is_own(grad: Tensor | None) -> bool:
+    """Does a gradient hold what a batch gave on this worker alone?"""
+    if grad is None or not hasattr(grad, _OWN):
+        return _parts(grad) is not None
+    return grad._version == getattr(grad, _OWN) or bool(grad.any())  # or it was set to zero
 
 
 class _Growth:
@@ -224,13 +236,14 @@ class _Growth:
     By hooks of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
     """
 
-    def __init__(self, parameter: nn.Parameter, of_batch: _Pass) -> None:
-        self._parameter, self._of_batch = parameter, of_batch
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self._parameter = parameter
         self._summed: Tensor | None = None  # while something is added, and no other run has set it aside
+        self._holds_own = False  # what it is added to
 
     def begins(self, *_: Any) -> None:
         grad = self._parameter.grad
-        self._summed = summed_before(grad)
+        self._holds_own, self._summed = _is_own(grad), summed_before(grad)
         if self._summed is not None and torch.is_grad_enabled():
             raise TrainingError(
                 "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
@@ -238,21 +251,31 @@ class _Growth:
             )
         if self._summed is not None:
             self._parameter.grad = _own(grad)
-        elif hasattr(grad, _PARTS):  # set to zero
-            self._parameter.grad = None
 
     def ends(self, *_: Any) -> None:
+        of_batch = self._holds_own or torch._C._current_graph_task_id() in _OF_BATCHES
         set_before(self._parameter, self._summed)
+        if (grad := self._parameter.grad) is not None:
+            vars(grad).pop(_OWN, None)
+            if not of_batch and vars(grad).pop(_PARTS, None) is not None:
+                setattr(grad, _SUMMED, True)  # for all workers have added the same
+            elif of_batch and self._summed is None:
+                setattr(grad, _OWN, grad._version)
         self._summed = None
-        if self._of_batch.goes_on():
-            setattr(self._parameter, _OWN, True)
 
 
-def _check_summed(optimizer: Optimizer, *_: Any) -> None:
-    """Called before each step of an optimizer."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    gradients = [parameter.grad for parameter in parameters if getattr(parameter, _OWN, False)]
-    if any(grad is not None and grad.any() for grad in gradients):  # those that were set to zero were thrown away
+@cache
+def _watch_steps() -> None:
+    """Once and for all: torch's hooks may not come and go while another thread takes a step."""
+    register_optimizer_step_pre_hook(_check_summed)
+
+
+def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
+    """Called before each step of an optimizer; one with a closure makes its gradients in it."""
+    if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
+        return
+    gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
+    if any(_is_own(grad) and grad is not None and grad.any() for grad in gradients):  # zeros were thrown away
         raise TrainingError(
             "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
             "optimizer.step(), which sums those of all workers"

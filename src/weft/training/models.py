@@ -2,13 +2,17 @@
 
 import importlib.util
 import inspect
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ConfigError, ModelError, StorageError
+from weft.errors import ConfigError, ModelError, StorageError, WeftError
 from weft.graph import Graph
 from weft.keys import Stream, seeded
 from weft.nn import (
@@ -113,23 +117,42 @@ def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int
     """What a file's function gives, called with (in_channels, out_channels) under the seed."""
     if not file.is_file():
         raise StorageError(f"model '{file}:{name}': there is no file {file}; check the path")
-    spec = importlib.util.spec_from_file_location(file.stem, file)
+    named = f"weft_model_{file.stem}"
+    spec = importlib.util.spec_from_file_location(named, file)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = sys.modules[named] = importlib.util.module_from_spec(spec)  # in which PyG looks for what is in it
+    if str(file.parent.resolve()) not in sys.path:
+        sys.path.append(str(file.parent.resolve()))  # of files beside it
+    with _told_of(file):
+        spec.loader.exec_module(module)
     function = getattr(module, name, None)
     if function is None:
         raise ModelError(f"{file} has no function {name!r}: define it as f(in_channels, out_channels)")
     try:
         inspect.signature(function).bind(graph.num_features, out_channels)
+        if isinstance(function, nn.Module):
+            raise TypeError("it is a model already")
     except TypeError as error:
         raise ModelError(
             f"{file}:{name} can't be called ({error}): define it as f(in_channels, out_channels)"
         ) from None
     except ValueError:  # nothing is known of its arguments
         pass
-    with seeded(Stream.INIT, seed):
+    with seeded(Stream.INIT, seed), _told_of(file):
         model = function(graph.num_features, out_channels)
     if not isinstance(model, nn.Module):
         raise ModelError(f"{file}:{name} gave a {type(model).__name__}: it must return a torch.nn.Module")
     return model
+
+
+@contextmanager
+def _told_of(file: Path) -> Iterator[None]:
+    """What goes wrong in a user's file is told with the last line of it that was run."""
+    try:
+        yield
+    except WeftError:
+        raise
+    except Exception as error:
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
+        at = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+        raise ModelError(f"{file}{f', line {at}' if at else ''}: {type(error).__name__}: {error}") from error

@@ -98,6 +98,7 @@ class Run:
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         local = self.world.hosts.count(self.world.hosts[self.world.rank])
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
+        self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm)
         self._reads, self._beside = reads, [Beside(module, self.in_parts) for module in beside]
@@ -190,6 +191,8 @@ class Run:
         All workers call this together.
         """
         dtype = torch.float64 if isinstance(value, float) else None
+        if isinstance(value, Tensor) and value.numel() > 1:  # gradients, it may be
+            self.sync.known()
         return self.comm.sum(torch.as_tensor(value, dtype=dtype).detach().clone())
 
     def describe(self) -> str:
@@ -215,7 +218,7 @@ class Run:
         hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]
         if hooked and self.in_parts:
             found.append(_HOOKED.format(", ".join(hooked[:3])))
-        if self.world.size > 1 and running_averages(self.model):
+        if self.world.size > 1 and self._averages:
             found.append(_PER_WORKER)
         return found
 

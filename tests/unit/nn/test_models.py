@@ -488,6 +488,18 @@ class TestMistakes:
             with pytest.raises(ModelError, match=said):
                 _ = BlockModel(model).depth
 
+    def test_forwards_may_be_set_on_a_model(self):
+        class Set(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.conv = SAGEConv(WIDTH, CLASSES)
+                self.forward = self.run
+
+            def run(self, x, edge_index):
+                return self.conv(x, edge_index)
+
+        assert BlockModel(Set()).depth == 1
+
     def test_convolutions_that_do_not_run_in_training(self):
         class Later(nn.Module):
             def __init__(self):

@@ -96,7 +96,7 @@ def test_what_a_forward_left_on_a_model_is_no_hindrance(tmp_path):
     """As attention that is kept, or a list of rows: a copy has it without the way it was computed."""
     conv = GCNConv(8, 3)
     conv.kept = conv(torch.ones(4, 8), torch.zeros(2, 1, dtype=torch.int64))
-    conv.all = [conv.kept, conv.kept * 2]
+    conv.all = [conv.kept, {"more": (conv.kept * 2,)}]
     other = model_cost.copied(conv)
     assert torch.equal(other.kept, conv.kept) and other.kept.grad_fn is None and len(other.all) == 2
     assert other.lin.weight is not conv.lin.weight

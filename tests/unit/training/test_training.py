@@ -684,6 +684,47 @@ class TestMistakes:
         with pytest.raises(StorageError, match="no file"):
             train(f"{tmp_path}/none.py:make_model")
 
+    def test_models_from_files_are_as_in_scripts(self, graph, tmp_path):
+        """With convolutions of their own, data classes, and files beside them; what goes wrong is told by its line."""
+        (tmp_path / "weft_own_layers.py").write_text(
+            "import torch\nfrom torch_geometric.nn import MessagePassing\n"
+            "class Mean(MessagePassing):\n"
+            "    def __init__(self, i, o): super().__init__(aggr='mean'); self.lin = torch.nn.Linear(i, o)\n"
+            "    def forward(self, x, edge_index): return self.propagate(edge_index, x=self.lin(x))\n"
+        )
+        own = tmp_path / "my-model.v2.py"
+        own.write_text(
+            "from __future__ import annotations\nfrom dataclasses import dataclass\nimport torch\n"
+            "from torch_geometric.nn import MessagePassing\nfrom weft_own_layers import Mean\n"
+            "@dataclass\nclass Sizes:\n    hidden: int = 8\n"
+            "class Tanh(MessagePassing):\n"
+            "    def forward(self, x, edge_index): return self.propagate(edge_index, x=x)\n"
+            "    def message(self, x_j): return x_j.tanh()\n"
+            "class Net(torch.nn.Module):\n"
+            "    def __init__(self, i, o): super().__init__(); self.a, self.b = Mean(i, o), Tanh()\n"
+            "    def forward(self, x, edge_index): return self.b(self.a(x, edge_index), edge_index)\n"
+            "made = Net(3, 3)\n"
+            "def wrong(i, o):\n    return Net(i)\n"
+        )
+        chosen = {"fanouts": (4, 4), "batch_size": 100, "epochs": 1, "threads": 1}
+
+        def train(model):
+            settings = Settings.of(model=model, **chosen)
+            return Trainer(graph, make_model(settings, graph), settings).fit()
+
+        assert train(f"{own}:Net").test is not None
+        with pytest.raises(ModelError, match=r"made can't be called .it is a model already"):
+            train(f"{own}:made")
+        with pytest.raises(ModelError, match=r"my-model.v2.py, line 17: TypeError: .*missing 1 required"):
+            train(f"{own}:wrong")
+        for text, said in {
+            "def f(:": "line 1: SyntaxError",
+            "\nimport nowhere_at_all": "line 2: ModuleNotFoundError",
+        }.items():
+            (tmp_path / "broken.py").write_text(text)
+            with pytest.raises(ModelError, match=rf"broken.py, {said}"):
+                train(f"{tmp_path / 'broken.py'}:f")
+
     def test_a_saved_model_finds_its_file_from_any_folder(self, graph, tmp_path, monkeypatch):
         (tmp_path / "mine.py").write_text(
             "from torch_geometric.nn.models import GCN\ndef f(i, o): return GCN(i, 8, 2, o)\n"
