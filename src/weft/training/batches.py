@@ -51,8 +51,8 @@ class Part(Movable):
         """The labels of the seeds: a class each, int64, or where there may be several 0.0 or 1.0 for each class."""
         if not self.targets.by_row:
             raise ConfigError(
-                "a batch of links has no y: loader.objective.loss(run.model, run(part), part.targets) is their loss, or take "
-                "labels of vertices from the graph"
+                "a batch of links has no y: loader.objective.loss(run.model, run(part), part.targets) is their loss, or "
+                "take labels of vertices from the graph"
             )
         if self.labels is None:
             raise ConfigError(
