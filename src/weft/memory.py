@@ -9,7 +9,7 @@ from pathlib import Path
 _MAPPED_FROM = -3  # mallopt's name for it (M_MMAP_THRESHOLD): larger arrays have pages of their own
 _LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes to by itself
 _NO_THREAD = "start new thread", "Resource temporarily unavailable"  # in the words of Python, and of the system
-_SHORTAGES = "allocate memory", "out of memory", *_NO_THREAD  # in those of torch, CUDA, the system
+_SHORTAGES = "allocate memory", "out of memory"  # in those of torch, CUDA, the system
 MORE_PROCESSES = "raise the limit of processes and threads (ulimit -u, a container's pids.max), or give more memory"
 _GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
 
@@ -21,12 +21,14 @@ def available_memory() -> int:
 
 def is_shortage(error: BaseException) -> bool:
     """Did something fail because no memory was left?"""
-    return isinstance(error, MemoryError) or any(text in str(error) for text in _SHORTAGES)
+    if isinstance(error, MemoryError) or lacks_threads(error):
+        return True
+    return any(text in str(error) for text in _SHORTAGES)
 
 
 def lacks_threads(error: BaseException) -> bool:
     """Could no thread be started? Its stack got no memory, or there are as many processes and threads as there may be."""
-    return any(text in str(error) for text in _NO_THREAD)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _NO_THREAD)
 
 
 @contextmanager

@@ -185,24 +185,6 @@ def test_what_is_added_to_summed_gradients_is_there(ranks, parts, plan):
     agree(ranks, parts, plan, loop)
 
 
-@pytest.mark.parametrize("plan", PLANS)
-def test_what_all_have_alike_is_added_once_to_each_of_several_batches(ranks, parts, plan):
-    def loop(world, folder, plan):
-        loader, model, run = made(world, folder, plan)
-        optimizer = torch.optim.SGD(model.parameters(), 0.5)
-        for batch in loader:
-            backward(run, batch)
-            run.sync()
-            sum(parameter.square().sum() for parameter in model.parameters()).mul(1e-2).backward()
-            if batch.index % 2:
-                optimizer.step()
-                optimizer.zero_grad()
-        run.close()
-        return flat(model)
-
-    agree(ranks, parts, plan, loop)
-
-
 def test_gradients_that_are_clipped_before_all_of_them_are_summed_are_refused(ranks, parts):
     def loop(world, folder):
         loader, model, run = made(world, folder, "gdp")
@@ -329,6 +311,49 @@ def test_gradients_that_all_workers_have_otherwise_are_stepped_by(ranks, parts, 
         return flat(model)
 
     agree(ranks, parts, "gdp", loop)
+
+
+@pytest.mark.parametrize("way", ["metrics", "probe", "detached", "two stages", "closes another", "scaled", "reentrant"])
+@pytest.mark.parametrize("to_none", [True, False])
+def test_gradients_that_grow_are_summed_however_they_come(ranks, parts, way, to_none):
+    """With metrics summed between, by heads of frozen models, in passes of their own, with another run closed meanwhile."""
+
+    def passes(way, run, model, head, part, batch):
+        rows = run(part)
+        if way == "two stages":
+            leaf = rows.detach().requires_grad_()
+            (F.cross_entropy(head(leaf), part.y, reduction="sum") / batch.size).backward()
+            return rows.backward(leaf.grad)
+        if way == "detached":
+            (F.cross_entropy(head(rows.detach()), part.y, reduction="sum") / batch.size).backward()
+        out = checkpoint(head, rows, use_reentrant=True) if way == "reentrant" else head(rows)
+        return (F.cross_entropy(out, part.y, reduction="sum") / batch.size).backward()
+
+    def loop(world, folder, plan):
+        with seeded(4):
+            head = nn.Linear(4, 4).double()
+        loader, model, run = made(world, folder, plan, beside=(head,))
+        model.requires_grad_(way != "probe")
+        learned = [*model.parameters(), *head.parameters()]
+        optimizer = torch.optim.SGD([p for p in learned if p.requires_grad], 0.5)
+        for batch in loader:
+            for part in batch:
+                passes(way, run, model, head, part, batch)
+            if way == "metrics":
+                run.sum(torch.ones(2))
+            elif way == "closes another":
+                weft.parallel(model, weft.Loader(loader.graph, [3, 3], 9, "gdp", world=world, **NUMBERS)).close()
+            elif way == "scaled":
+                for parameter in optimizer.param_groups[0]["params"]:
+                    parameter.grad.mul_(0.5)
+            run.sync()
+            if way == "scaled" or batch.index % 2:
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=to_none)
+        run.close()
+        return flat(model, head)
+
+    agree(ranks, parts, "split", loop)
 
 
 def test_a_run_that_is_closed_leaves_gradients_alone(ranks, parts):

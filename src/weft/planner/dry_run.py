@@ -7,6 +7,7 @@ any number; or each worker counts for itself, and they tell each other what they
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
@@ -279,6 +280,11 @@ def _each_once(sets: Sequence[np.ndarray], vertices: int) -> np.ndarray:
     return np.flatnonzero(there).astype(sets[0].dtype)
 
 
+def _found_at(rising: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The value that each of some wanted things has, of `values` of rising ones."""
+    return values[np.searchsorted(rising, wanted)]
+
+
 class _Seeds(NamedTuple):
     """Training vertices as examples, each by itself."""
 
@@ -440,13 +446,14 @@ class DryRun:
             here = [rank for rank in ranks if rank in self._traversals]
             if needed is None or not here:
                 continue
-            owned = self._owners[team].member_of(seeds)
-            worker = np.zeros(self._workers.owners.vertices, dtype=np.int64)
+            owned, order = self._owners[team].member_of(seeds), np.argsort(seeds, kind="stable")
+            rising = seeds[order]
             for state, members in zip(
                 STATES, (spread[team], self._evened[team].get(number, owned), owned), strict=True
             ):
-                worker[seeds] = np.array(ranks)[members]
-                found = needed_of(needed, worker.__getitem__, len(self._workers.hosts))
+                of_rising = np.array(ranks)[members][order]
+                worker_of = partial(_found_at, rising, of_rising)
+                found = needed_of(needed, worker_of, len(self._workers.hosts))
                 for rank in here:
                     self._traversals[rank].batches[-1].needed[state] = found[rank]
 

@@ -32,9 +32,11 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
 
 
 class _OfLinks(KeyedDropout):
-    """Dropout by the heads of links."""
+    """Dropout by the heads of links, and of parameters."""
 
     def of_others(self, x: Tensor, p: float) -> Tensor:
+        if isinstance(x, nn.Parameter):  # all workers draw alike
+            return super().of_others(x, p)
         raise ModelError(
             "dropout of vertices' rows in a module beside a model of links would be another one on other workers: leave it "
             "to the model, or give the module the links' own rows, [links, width] or [links, tails, width]"

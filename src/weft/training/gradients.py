@@ -44,7 +44,8 @@ class _Parts:
     """What a gradient is the sum of that has grown since it was summed."""
 
     summed: Tensor  # all workers'
-    own: Tensor  # this worker's, since then
+    own: Tensor  # this worker's, since then;
+    of_batch: bool = False  # is that known to be of a batch?
 
 
 class GradientSync:
@@ -98,12 +99,12 @@ class GradientSync:
         _OF_BATCHES.add(number)
 
     def known(self) -> None:
-        """What gradients hold by now is what all workers have: it was summed otherwise."""
-        for parameter in self._parameters:
-            if (grad := parameter.grad) is not None:
+        """Let optimizers step by what gradients hold now: it may have been summed otherwise."""
+        for grad in (parameter.grad for parameter in self._parameters):
+            if grad is not None:
                 vars(grad).pop(_OWN, None)
-                if vars(grad).pop(_PARTS, None) is not None:
-                    setattr(grad, _SUMMED, True)
+                if (parts := getattr(grad, _PARTS, None)) is not None:
+                    parts.of_batch = False
 
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
@@ -138,6 +139,7 @@ class GradientSync:
     def close(self) -> None:
         """Leave the parameters as they were."""
         self.known()
+        _OF_BATCHES.difference_update(self._passes)
         for _, *hooks in self._hooks.values():
             for hook in hooks:
                 hook.remove()
@@ -194,14 +196,14 @@ def summed_before(grad: Tensor | None) -> Tensor | None:
     return parts.summed if parts is not None else grad if hasattr(grad, _SUMMED) else None
 
 
-def set_before(parameter: nn.Parameter, summed: Tensor | None) -> None:
+def set_before(parameter: nn.Parameter, summed: Tensor | None, of_batch: bool = False) -> None:
     """Let the gradient of a parameter, which is this worker's own, be one that follows a summed one."""
     grown = parameter.grad
     if summed is None:
         return
     parameter.grad = both = summed if grown is None else summed + grown
     if grown is not None:
-        setattr(both, _PARTS, _Parts(summed, grown))
+        setattr(both, _PARTS, _Parts(summed, grown, of_batch))
 
 
 def _own(grad: Tensor | None) -> Tensor | None:
@@ -223,10 +225,11 @@ def _parts(grad: Tensor | None) -> _Parts | None:
     return None
 
 
-def _is_own(grad: Tensor | None) -> bool:
-    """Does a gradient hold what a batch gave on this worker alone?"""
+def _is_of_batch(grad: Tensor | None) -> bool:
+    """Does a gradient hold what a batch gave on this worker alone, as far as is known?"""
+    parts: _Parts | None = getattr(grad, _PARTS, None)
     if grad is None or not hasattr(grad, _OWN):
-        return _parts(grad) is not None
+        return parts is not None and parts.of_batch
     return grad._version == getattr(grad, _OWN) or bool(grad.any())  # or it was set to zero
 
 
@@ -239,29 +242,33 @@ class _Growth:
     def __init__(self, parameter: nn.Parameter) -> None:
         self._parameter = parameter
         self._summed: Tensor | None = None  # while something is added, and no other run has set it aside
-        self._holds_own = False  # what it is added to
+        self._of_batch = False  # is what it is added to?
 
     def begins(self, *_: Any) -> None:
         grad = self._parameter.grad
-        self._holds_own, self._summed = _is_own(grad), summed_before(grad)
+        parts = _parts(grad)
+        if hasattr(grad, _SUMMED) and grad is not None and not grad.any():  # set to zero
+            delattr(grad, _SUMMED)
+        self._of_batch = _is_of_batch(grad)
+        self._summed = parts.summed if parts is not None else grad if hasattr(grad, _SUMMED) else None
         if self._summed is not None and torch.is_grad_enabled():
             raise TrainingError(
                 "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
                 "optimizer.zero_grad() before"
             )
         if self._summed is not None:
-            self._parameter.grad = _own(grad)
+            self._parameter.grad = None if parts is None else parts.own
 
     def ends(self, *_: Any) -> None:
-        of_batch = self._holds_own or torch._C._current_graph_task_id() in _OF_BATCHES
-        set_before(self._parameter, self._summed)
-        if (grad := self._parameter.grad) is not None:
+        of_batch = self._of_batch or torch._C._current_graph_task_id() in _OF_BATCHES
+        set_before(self._parameter, self._summed, of_batch)
+        self._summed, grad = None, self._parameter.grad
+        if (parts := getattr(grad, _PARTS, None)) is not None:
+            parts.of_batch |= of_batch
+        elif of_batch and grad is not None:
+            setattr(grad, _OWN, grad._version)
+        elif grad is not None:
             vars(grad).pop(_OWN, None)
-            if not of_batch and vars(grad).pop(_PARTS, None) is not None:
-                setattr(grad, _SUMMED, True)  # for all workers have added the same
-            elif of_batch and self._summed is None:
-                setattr(grad, _OWN, grad._version)
-        self._summed = None
 
 
 @cache
@@ -275,11 +282,16 @@ def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> 
     if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
         return
     gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
-    if any(_is_own(grad) and grad is not None and grad.any() for grad in gradients):  # zeros were thrown away
+    if any(_is_of_batch(grad) and grad is not None and grad.any() for grad in gradients):  # zeros were thrown away
         raise TrainingError(
             "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
             "optimizer.step(), which sums those of all workers"
         )
+    for grad in gradients:
+        if (
+            grad is not None and vars(grad).pop(_PARTS, None) is not None
+        ):  # as it is stepped by, all workers have it alike
+            setattr(grad, _SUMMED, True)
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

@@ -123,8 +123,12 @@ def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int
     module = sys.modules[named] = importlib.util.module_from_spec(spec)  # in which PyG looks for what is in it
     if str(file.parent.resolve()) not in sys.path:
         sys.path.append(str(file.parent.resolve()))  # of files beside it
-    with _told_of(file):
-        spec.loader.exec_module(module)
+    try:
+        with _told_of(file):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[named]
+        raise
     function = getattr(module, name, None)
     if function is None:
         raise ModelError(f"{file} has no function {name!r}: define it as f(in_channels, out_channels)")
@@ -153,6 +157,8 @@ def _told_of(file: Path) -> Iterator[None]:
     except WeftError:
         raise
     except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == file]
-        at = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        raise ModelError(f"{file}{f', line {at}' if at else ''}: {type(error).__name__}: {error}") from error
+        frames, name = traceback.extract_tb(error.__traceback__), type(error).__name__
+        lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == file.resolve()]
+        if isinstance(error, SyntaxError):
+            raise ModelError(f"{error.filename}, line {error.lineno}: {name}: {error.msg}") from error
+        raise ModelError(f"{file}{f', line {lines[-1]}' if lines else ''}: {name}: {error}") from error
