@@ -791,7 +791,9 @@ def test_random_numbers_that_set_in_within_an_epoch_are_seen_in_the_next_batch(r
 
     for met, said in ranks(2, work):
         if of == "rows":
-            assert met in (2, 3)  # workers of one process share its generators, and may see each other's numbers
+            assert (
+                met >= 2
+            )  # workers of one process share its generators: what one draws may be hidden by the other's seed
             assert "draws random numbers" in said
         else:
             assert met == said > 4
