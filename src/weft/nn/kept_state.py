@@ -165,10 +165,9 @@ class Unlisted:
             modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
             self._things |= dict(modules) or {name: thing}
         self._model, self._plain = model, frozenset(_plain_of(self._things.items()))
-        self._tensors = {
-            key: _on_cpu(tensor) for key, tensor in self._tensors_now().items() if tensor.numel() <= _TABLE
-        }
-        self._tables = self._tensors_now().keys() - self._tensors.keys()
+        now = self._tensors_now()
+        self._tensors = {key: _on_cpu(tensor) for key, tensor in now.items() if tensor.numel() <= _TABLE}
+        self._tables = now.keys() - self._tensors.keys()
         modules = (one for one in self._things.values() if isinstance(one, nn.Module))
         listed = (of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of))
         self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))

@@ -5,7 +5,7 @@ at the owners are priced by what the graph's parts go over and move, layers by c
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -26,7 +26,7 @@ from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space, layers_of
-from weft.planner.task import Choices, Options, PlannedExamples, Task, Workers
+from weft.planner.task import Choices, Options, Task, Workers
 from weft.sampling import NeighborSampler
 
 _REFUSED = {  # by: is the model the decoupled one? Is the plan's?
@@ -53,6 +53,7 @@ class WholeGraph(Space):
 
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
         super().__init__(graph, model, task, workers)
+        self._needed = needed_on_graph(task, workers)
         self.learn(model)
 
     def learn(self, model: nn.Module) -> None:
@@ -64,7 +65,7 @@ class WholeGraph(Space):
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {
-            ("all", way): count_graph(graph, self.workers, costs, of, self.task.examples) for way, of in epochs.items()
+            ("all", way): count_graph(graph, self.workers, costs, self._needed, of) for way, of in epochs.items()
         }
         stay = self.passage.as_they_are
         keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
@@ -251,25 +252,26 @@ def _variant(model: nn.Module) -> Decoupled | None:
         return None
 
 
+def needed_on_graph(task: Task, workers: Workers) -> np.ndarray | None:
+    """How many rows of others the loss needs, [worker, other]: of the workers here. None: none, ever."""
+    if task.examples is None:
+        return None
+    owners, whole = workers.owners, task.examples[0]()
+    needed = whole.take(np.isin(owners.member_of(whole.roots), workers.here)).needed
+    return None if needed is None else needed_of(needed, owners.member_of, owners.size)
+
+
 def count_graph(
-    graph: Graph,
-    workers: Workers,
-    costs: RowCosts,
-    epochs: int = 0,
-    examples: Sequence[Callable[[], PlannedExamples]] | None = None,
+    graph: Graph, workers: Workers, costs: RowCosts, needed: np.ndarray | None = None, epochs: int = 0
 ) -> Counts:
     """The figures of the whole graph as one batch, of every worker's vertices with all their neighbours.
 
-    `epochs`: of a run in which near halos are computed again; 0: they are not. `examples`: as the task has them.
+    `needed`: by the loss. `epochs`: of a run in which near halos are computed again; 0: they are not.
     """
     sampler = NeighborSampler(graph, [-1] * len(costs))
     batches = [_Part(graph, workers, costs, worker, sampler, epochs).batch() for worker in workers.here]
-    owners = workers.owners
     for worker, batch in zip(workers.here, batches, strict=True):
-        whole = None if examples is None else examples[0]()
-        needed = whole and whole.take(owners.member_of(whole.roots) == worker).needed
-        if needed:
-            batch.needed[OWNER] = needed_of(needed, owners.member_of, owners.size)[worker]
+        batch.needed = {} if needed is None else {OWNER: needed[worker]}
     return Counts.of([[batch] for batch in batches], np.ones(1), float(graph.num_vertices), workers.gather)
 
 

@@ -17,10 +17,8 @@ from weft.exchange import Communicator
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
 # What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
 _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
-
-_OF_BATCHES: set[int] = (
-    set()
-)  # passes in which rows of batches go backward, by number, until their gradients are summed
+# Passes in which rows of batches go backward, by number, until their gradients are summed.
+_OF_BATCHES: set[int] = set()
 
 
 def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
@@ -174,7 +172,7 @@ class GradientSync:
 
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
-    own = [_own(parameter.grad) for parameter in parameters]
+    own = [_split(parameter.grad)[1] for parameter in parameters]
     layouts = {g.layout for g in own if g is not None}
     if layouts - {torch.strided}:
         raise TrainingError(
@@ -192,8 +190,7 @@ def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Paramete
 
 def summed_before(grad: Tensor | None) -> Tensor | None:
     """What was summed of a gradient already, unless it was set to zero since."""
-    parts = _parts(grad)
-    return parts.summed if parts is not None else grad if hasattr(grad, _SUMMED) else None
+    return _split(grad)[0]
 
 
 def set_before(parameter: nn.Parameter, summed: Tensor | None, of_batch: bool = False) -> None:
@@ -206,23 +203,20 @@ def set_before(parameter: nn.Parameter, summed: Tensor | None, of_batch: bool = 
         setattr(both, _PARTS, _Parts(summed, grown, of_batch))
 
 
-def _own(grad: Tensor | None) -> Tensor | None:
-    """What of a gradient is this worker's alone."""
-    parts = _parts(grad)
-    return parts.own if parts is not None else None if hasattr(grad, _SUMMED) else grad
-
-
-def _parts(grad: Tensor | None) -> _Parts | None:
+def _split(grad: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    """What of a gradient is all workers', and what is this worker's alone."""
     parts: _Parts | None = getattr(grad, _PARTS, None)
-    if parts is None or grad is None or torch.equal(grad, parts.summed + parts.own) or grad.isnan().any():
-        return parts
+    if grad is None or parts is None:
+        return (grad, None) if hasattr(grad, _SUMMED) else (None, grad)
+    if torch.equal(grad, parts.summed + parts.own) or grad.isnan().any():
+        return parts.summed, parts.own
     if grad.any():
         raise TrainingError(
             "a gradient was changed (clipped?) that has grown since run.sync() summed it: call run.sync() before, as what "
             "belongs to all workers can't be told from this worker's own any more"
         )
     delattr(grad, _PARTS)  # it was set to zero
-    return None
+    return None, grad
 
 
 def _is_of_batch(grad: Tensor | None) -> bool:
@@ -246,18 +240,17 @@ class _Growth:
 
     def begins(self, *_: Any) -> None:
         grad = self._parameter.grad
-        parts = _parts(grad)
         if hasattr(grad, _SUMMED) and grad is not None and not grad.any():  # set to zero
             delattr(grad, _SUMMED)
+        self._summed, alone = _split(grad)
         self._of_batch = _is_of_batch(grad)
-        self._summed = parts.summed if parts is not None else grad if hasattr(grad, _SUMMED) else None
         if self._summed is not None and torch.is_grad_enabled():
             raise TrainingError(
                 "gradients of gradients (create_graph) can't be added to gradients that run.sync() has summed: call "
                 "optimizer.zero_grad() before"
             )
         if self._summed is not None:
-            self._parameter.grad = None if parts is None else parts.own
+            self._parameter.grad = alone
 
     def ends(self, *_: Any) -> None:
         of_batch = self._of_batch or torch._C._current_graph_task_id() in _OF_BATCHES
@@ -288,10 +281,8 @@ def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> 
             "optimizer.step(), which sums those of all workers"
         )
     for grad in gradients:
-        if (
-            grad is not None and vars(grad).pop(_PARTS, None) is not None
-        ):  # as it is stepped by, all workers have it alike
-            setattr(grad, _SUMMED, True)
+        if grad is not None and vars(grad).pop(_PARTS, None) is not None:
+            setattr(grad, _SUMMED, True)  # as it is stepped by, all workers have it alike
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

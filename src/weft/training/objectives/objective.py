@@ -145,7 +145,7 @@ class Objective(ABC):
         """What makes the examples of each batch of the first epoch, or of each of its micro-batches, for planning."""
         found: list[Callable[[], Examples]] = []
         for at, chosen in enumerate(self.batches(size).of(0)):
-            count = max(1, min(parts, self.examples(chosen, 0, at).size))
+            count = 1 if parts == 1 else max(1, min(parts, self.examples(chosen, 0, at).size))
             found += [partial(self._part_of, chosen, at, count, part) for part in range(count)]
         return found
 
