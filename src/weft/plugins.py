@@ -159,6 +159,7 @@ CONVOLUTIONS: "Door[type[Convolution]]" = Door(
     {
         "torch_geometric.nn.conv.sage_conv.SAGEConv": "weft.nn.conv.sage:Sage",
         "torch_geometric.nn.conv.gcn_conv.GCNConv": "weft.nn.conv.gcn:Gcn",
+        "torch_geometric.nn.conv.gcn2_conv.GCN2Conv": "weft.nn.conv.gcn2:Gcn2",
         "torch_geometric.nn.conv.gin_conv.GINConv": "weft.nn.conv.gin:Gin",
         "torch_geometric.nn.conv.gat_conv.GATConv": "weft.nn.conv.gat:Gat",
         "torch_geometric.nn.conv.gatv2_conv.GATv2Conv": "weft.nn.conv.gatv2:Gatv2",

@@ -3,12 +3,31 @@
 from dataclasses import replace
 
 import torch
+from torch import nn
+from torch_geometric.nn import GCN2Conv
 
 from weft.graph import Graph
 from weft.plan import Plan, Settings
 from weft.planner import KINDS, Cluster, Host
 from weft.training import Trainer, make_model, planner_for
 
+
+class GcnII(nn.Module):
+    """A convolution for each layer, which is given the rows of the beginning, too."""
+
+    def __init__(self, graph, layers=2):
+        super().__init__()
+        self.into, self.out = nn.Linear(graph.num_features, 8), nn.Linear(8, graph.num_classes)
+        self.convs = nn.ModuleList(GCN2Conv(8, 0.3, 0.5, layer + 1) for layer in range(layers))
+
+    def forward(self, x, edge_index):
+        x = first = self.into(x).relu()
+        for conv in self.convs:
+            x = conv(x, first, edge_index).relu()
+        return self.out(x)
+
+
+MADE = {"gcnii": GcnII, "gcnii of 3": lambda graph: GcnII(graph, 3)}
 WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 
 
@@ -19,9 +38,11 @@ def predict(world, graph, models, plans, given):
     told = []
     for model in models:
         options = {"wire": "float16"} if model == "gin" else {}
-        settings = Settings.of(model=model, hidden=8, threads=1, **given, **options)
+        named = {} if model in MADE else {"model": model, "hidden": 8}
+        settings = Settings.of(threads=1, **given, **named, **options)
         options |= {} if settings.sampling.full_graph else {"prefetch": 0}
-        trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
+        make = MADE.get(model, lambda graph, settings=settings: make_model(settings, graph))
+        trainer = Trainer(graph, make(graph), settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in plans:
             plan = Plan.from_dict(fields | options)

@@ -14,6 +14,7 @@ from torch_geometric.nn import (
     MLP,
     GATConv,
     GATv2Conv,
+    GCN2Conv,
     GCNConv,
     GINConv,
     GINEConv,
@@ -1331,3 +1332,104 @@ def test_evaluation_leaves_what_a_model_keeps(ranks, graphs, evaluation):
     for size in (1, 2):
         for found, counted in ranks(size, partial(trained, **evaluation)):
             assert found == pytest.approx(losses, abs=1e-10) and counted in (calls / 2, calls)
+
+
+class GcnII(nn.Module):
+    """Its convolutions are given the rows that it begins with, too."""
+
+    def __init__(self, weighted=False, **options):
+        super().__init__()
+        self.into, self.out, self.weighted = nn.Linear(WIDTH, 8), nn.Linear(8, CLASSES), weighted
+        self.convs = nn.ModuleList(GCN2Conv(8, 0.3, 0.5, layer + 1, **options) for layer in range(2))
+
+    def forward(self, x, edge_index, edge_weight=None):
+        x = first = self.into(x).relu()
+        for conv in self.convs:
+            h = F.dropout(x, 0.4, self.training)
+            given = {"edge_weight": edge_weight} if self.weighted else {}
+            x = conv(h, x_0=first, edge_index=edge_index, **given).relu()
+        return self.out(x)
+
+
+class Placed(MessagePassing):
+    """Messages go by where both ends are, which comes last; what is added comes before the edges."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="max")
+        self.linear, self.added = nn.Linear(width + 2, out), nn.Linear(WIDTH, out)
+
+    def forward(self, x, first, edge_index, position):
+        return self.propagate(edge_index, x=x, position=position) + self.added(first)
+
+    def message(self, x_j, position_i, position_j):
+        return self.linear(torch.cat([x_j, position_i - position_j], 1)).tanh()
+
+
+class Points(Two):
+    def __init__(self):
+        super().__init__(Placed)
+
+    def forward(self, x, edge_index):
+        position = x[:, :2]
+        return self.second(self.first(x, x, edge_index, position).relu(), x, edge_index, position=position)
+
+
+ALONGSIDE = {
+    "gcnii": GcnII,
+    "gcnii, two matrices": lambda: GcnII(shared_weights=False, add_self_loops=False),
+    "gcnii, weights": lambda: GcnII(weighted=True),
+    "gcnii, sums": lambda: GcnII(normalize=False),
+    "own": Points,
+}
+HOME = [Plan((how, how), seeds="home") for how in ("pull", "push", "cover")]
+
+
+@pytest.mark.parametrize("name", some(ALONGSIDE, "gcnii", "own"))
+def test_convolutions_are_given_other_rows_than_those_that_they_convolve(ranks, graphs, name):
+    make = ALONGSIDE[name]
+    for plan in (
+        "gdp",
+        HOME[0],
+        Plan(("pull", "local")),
+        *([Plan(("push", "local")), *HOME[1:]] if make is not Points else ()),
+    ):
+        agree(ranks, graphs, make, plan=plan)
+    agree(ranks, graphs, make, full_graph=True, plan="halo")
+    if make is not Points:
+        agree(ranks, graphs, make, full_graph=True, plan="tp")
+
+
+@pytest.mark.parametrize("name", ALONGSIDE)
+def test_they_are_what_pyg_makes_of_them(graphs, name):
+    """Rows of all vertices, and gradients of a batch with all neighbours."""
+    graph = open_graph(graphs / "1")
+    with seeded(3):
+        model = ALONGSIDE[name]().double().eval()
+    src, dst = graph.indices, np.repeat(np.arange(300), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
+    weighted = getattr(model, "weighted", False)
+    given = {"edge_weight": torch.from_numpy(graph.edge_weight[:]).double()} if weighted else {}
+    x = torch.from_numpy(graph.features[:].astype(np.float64))
+    expected = model(x, edges, **given)
+    found = weft.infer(model, graph)
+    torch.testing.assert_close(torch.from_numpy(found.outputs), expected.detach(), rtol=1e-10, atol=1e-10)
+    assert found.embeddings.shape == (300, 8)  # of what goes into the last convolution, without what is alongside
+    loader = weft.Loader(graph, fanouts=(-1, -1), batch_size=50, dtype="float64")
+    run, batch = weft.parallel(model, loader), next(iter(loader))
+    wanted = torch.autograd.grad(expected[batch.seeds].square().sum(), model.parameters(), materialize_grads=True)
+    rows = run(batch)
+    torch.testing.assert_close(rows, expected[batch.seeds], rtol=1e-10, atol=1e-10)
+    rows.square().sum().backward()
+    for parameter, gradient in zip(model.parameters(), wanted, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_alongside_are_numbers(graphs):
+    class Kinds(Two):
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, edge_index).relu(), edge_index, x.long())
+
+    with pytest.raises(
+        ModelError, match=r"other rows besides those that it convolves \(edge_weight, \[.*\] of torch.int64\)"
+    ):
+        weft.train(open_graph(graphs / "1"), Kinds(GCNConv), fanouts=(3, 2), epochs=1)

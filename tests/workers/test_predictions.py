@@ -127,6 +127,18 @@ def test_so_they_are_where_rows_go_past_layers(ranks, tmp_path):
     assert compared(told[0]) == len(asked)
 
 
+def test_so_they_are_where_convolutions_are_given_other_rows(ranks, tmp_path):
+    """Of these the destinations' own go to where results are, and none along edges."""
+    for folder in ("batches", "graph"):
+        (tmp_path / folder).mkdir()
+    plans = [plan for plan in PLANS if "columns" not in plan["layers"]]
+    told = run(ranks, tmp_path / "batches", plans, ["gcnii"], of_batches(100.0))
+    assert compared(told[0]) == len(plans)
+    plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
+    told = run(ranks, tmp_path / "graph", plans, ["gcnii of 3"], {"full_graph": True, "plan": "halo"})
+    assert compared(told[0]) == len(OF_GRAPH)
+
+
 def test_so_they_are_of_links(ranks, tmp_path):
     """Whose loss needs rows that other workers compute; negatives are others in each epoch of the full graph."""
     (tmp_path / "batches").mkdir()

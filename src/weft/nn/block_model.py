@@ -1,7 +1,8 @@
 """Running an unchanged PyG model on a batch's blocks."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -12,6 +13,7 @@ from weft import plugins
 from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.meter import Meter
+from weft.nn.alongside import Alongside
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
@@ -137,7 +139,11 @@ def convolve(
     as_they_are = {name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and not value.column}
     weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
     others = {name: value for name, value in given.items() if name not in as_they_are}
-    served = not others and (types == convolution.typed or convolution.ignores_types) and weight <= convolution.weighted
+    served = (
+        others.keys() == convolution.alongside
+        and (types == convolution.typed or convolution.ignores_types)
+        and weight <= convolution.weighted
+    )
     if not served and not isinstance(convolution, BlackBox):
         convolution = BlackBox(conv)
     if layer.here.drawn is not None:
@@ -166,12 +172,16 @@ class Met(NamedTuple):
     out: int
     learned: bool = True  # do gradients go on from it?
     joined: Sequence[Joined] = ()  # rows from before it that are joined with those behind it
+    alongside: Mapping[str, Alongside] = MappingProxyType({})  # other rows that it is given, among its own
 
 
 def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
     """How a model's convolutions run, that nearest the inputs first: of each depth the first one."""
     met = sorted(walk(model, width).items())
-    return [Met(convolution_of(conv), wide, out, depth > 1) for depth, (conv, wide, out) in met]
+    return [
+        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside)
+        for depth, (conv, wide, out, alongside) in met
+    ]
 
 
 def _has_steps_of_its_own(conv: MessagePassing) -> bool:

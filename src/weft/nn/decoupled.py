@@ -111,11 +111,11 @@ class Decoupled(nn.Module):
         self.model = model
         found = walk(model)
         self.depth = max(found)  # aggregations
-        first, last = found[1][0], found[self.depth][0]
-        self.attentions = tuple(conv.heads for _, (conv, _, _) in sorted(found.items()) if isinstance(conv, GATConv))
+        first, last = found[1].conv, found[self.depth].conv
+        self.attentions = tuple(met.conv.heads for _, met in sorted(found.items()) if isinstance(met.conv, GATConv))
         self.heads = last.heads if isinstance(last, GATConv) else 1  # that they mix by themselves
         self.averaged = isinstance(last, GATConv) and not last.concat
-        self.columns = found[self.depth][2] * (self.heads if self.averaged else 1)
+        self.columns = found[self.depth].out * (self.heads if self.averaged else 1)
         step = Step(first, kind_of(first), False)
         self.enters = entering(step) is not None  # are inputs mixed once, if it gets them as they are?
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}

@@ -16,6 +16,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
+from weft.nn.alongside import Alongside, own_forward
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, call_model
 from weft.nn.small_graph import alike
@@ -24,12 +25,22 @@ DEEPEST = 1000  # convolutions in a row
 _DRAWN = 64  # random rows that a model is tried on
 
 
-def walk(model: nn.Module, width: int | None = None) -> dict[int, tuple[MessagePassing, int, int]]:
-    """The first convolution to each depth, with the widths of its rows going in and coming out."""
-    met: dict[int, tuple[MessagePassing, int, int]] = {}
+class Walked(NamedTuple):
+    """A convolution on the way through a model."""
+
+    conv: MessagePassing
+    wide: int  # columns of its rows going in
+    out: int  # and coming out
+    alongside: dict[str, Alongside]  # other rows that it is given, among its own
+
+
+def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
+    """The first convolution to each depth."""
+    met: dict[int, Walked] = {}
 
     def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
-        met.setdefault(depth, (conv, *widths))
+        alongside = {name: value for name, value in given.items() if isinstance(value, Alongside)}
+        met.setdefault(depth, Walked(conv, *widths, alongside))
 
     deepest = _walk(model, width, meet)
     return {depth: met[depth] for depth in range(1, deepest + 1)}
@@ -386,13 +397,12 @@ def by_itself(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> T
 
 def _of_own_forward(conv: MessagePassing, x: Tensor, given: dict[str, object]) -> object:
     """The module's own forward on rows that have an edge each, from themselves."""
-    inner, count = type(conv).forward, len(x)
-    names = list(inspect.signature(inner).parameters)[3:]
+    count, names = len(x), list(inspect.signature(type(conv).forward).parameters)[3:]
     options = {name: _of_edges(value, x) for name, value in given.items()}
     if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(count, dtype=torch.int64, device=x.device)
     loops = torch.arange(count, device=x.device).expand(2, count)
-    return inner(conv, x, loops, **options)
+    return own_forward(conv, x, loops, options)
 
 
 def _of_edges(value: object, x: Tensor) -> object:

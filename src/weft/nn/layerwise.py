@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from weft.nn.alongside import own_columns
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
 from weft.nn.depths import takes_attributes
@@ -28,6 +29,11 @@ class Pending:
     conv: MessagePassing
     inputs: Tensor
     given: dict[str, object]
+
+    @property
+    def columns(self) -> int:
+        """Of these, the columns that it convolves: the first ones."""
+        return own_columns(self.inputs.shape[1], self.given)
 
 
 class _Suspend(Exception):

@@ -19,6 +19,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, caller_outside
 from weft.keys import key as make_key
+from weft.nn.alongside import put_alongside
 from weft.nn.functional import dropped
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.operations import linear
@@ -338,16 +339,14 @@ class _Bound:
                 f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out; a map by type of "
                 f"vertices is sum((node_type == kind)[:, None] * linear(x) for kind, linear in enumerate(linears)))"
             )
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {name: given[name] for name in (*self._parameters, *given) if given.get(name) is not None}
         if given.get("size") == (len(x), len(x)):  # what a block has, too
             del given["size"]
-        for name, value in given.items():
-            if next(_rows_in([value]), None) is not None:
-                raise ModelError(
-                    f"{self._conv} is given other rows besides those that it convolves ({name}), which its edges' sources "
-                    f"may not have on this worker: add them after the convolution, or concatenate them before it"
-                )
-        self._check_place(edge_index, 1)
+        others = {name: value for name, value in given.items() if next(_rows_in([value]), None) is not None}
+        place = next(at for at, name in enumerate(self._parameters) if at and name not in others)
+        self._check_place(edge_index, place)
+        rows, alongside = put_alongside(self._conv, x, others, place - 1)
+        x, given = cast(Rows, rows), given | alongside
         self._run.deepest = max(self._run.deepest, x.depth + 1)
         return Rows.of(self._answer(self._conv, x.plain(), x.depth, given), x.depth + 1, self._run)
 

@@ -63,7 +63,7 @@ def messages_of(
     bits = {"pulled": PULLED, "own": OWN, "pairs": PAIRS} if made.whole_rows else {"columns": -1}
     x = torch.randn(HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(layer.learned)
     try:
-        run_layer(graph, layer.convolution, made, x, depth)
+        run_layer(graph, layer, made, x, depth)
         for joined in layer.joined if made.whole_rows else ():
             go_back(made.own(x.new_zeros(HERE, joined.wide).requires_grad_(joined.learned)))
     except ModelError:

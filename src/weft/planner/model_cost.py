@@ -31,7 +31,7 @@ from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Recorder, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Convolution, Handle, Met, Pass, convolution_of, convolve, merged
+from weft.nn import BlackBox, BlockModel, Handle, Met, Pass, convolution_of, convolve, merged
 from weft.placements import (
     ColumnEdges,
     ColumnLayer,
@@ -145,7 +145,7 @@ class _Bench:
 
     def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
         conv, width = copied(layer.convolution.conv).train().to(device), layer.wide
-        self._convolution, self._most = convolution_of(conv), most_rows((width, layer.out), device)
+        self._met, self._most = layer._replace(convolution=convolution_of(conv)), most_rows((width, layer.out), device)
         self._graph, self._depth, self._learned, self._device = graph, depth, layer.learned, device
         self._sources = max(FEW * 2, min(int(shape.sources), self._most))
         scale = self._sources / max(shape.sources, 1.0)
@@ -153,7 +153,7 @@ class _Bench:
         self._edges, self._held = (max(self._destinations, int(n * scale)) for n in (shape.edges, shape.held))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
-        self._least = int(isinstance(self._convolution, BlackBox))  # edges a destination: its code may need some
+        self._least = int(isinstance(self._met.convolution, BlackBox))  # edges a destination: its code may need some
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv), device=device)
 
@@ -217,14 +217,14 @@ class _Bench:
         return self._timed(*self._there(layer, x))
 
     def _timed(self, layer: Layer, x: Tensor) -> float:
-        return timed(lambda: run_layer(self._graph, self._convolution, layer, x, self._depth), self._device)
+        return timed(lambda: run_layer(self._graph, self._met, layer, x, self._depth), self._device)
 
     def _meanwhile(self, layer: Layer) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
         (layer, x), comm, took, shares = self._there(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
-            out = run_forward(self._graph, self._convolution, layer, x, self._depth)
+            out = run_forward(self._graph, self._met, layer, x, self._depth)
             forward = comm.meanwhile
             go_back(out)
             shares += forward, comm.meanwhile - forward
@@ -357,9 +357,9 @@ def _no_edges(sources: int) -> Block:
     return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
 
 
-def run_layer(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
+def run_layer(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:
     """A convolution forward and backward on some layer and rows."""
-    go_back(run_forward(graph, convolution, layer, x, depth))
+    go_back(run_forward(graph, met, layer, x, depth))
 
 
 def go_back(out: Tensor) -> None:
@@ -368,13 +368,14 @@ def go_back(out: Tensor) -> None:
         out.backward(torch.ones_like(out))
 
 
-def run_forward(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> Tensor:
+def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> Tensor:
     """What comes of a convolution on some layer and rows."""
-    conv = convolution.conv
+    conv = met.convolution.conv
     held = [some_vertices(graph, len(x))] * (depth + 1) + [some_vertices(graph, layer.num_dst)]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
     run = Pass([len(ids) for ids in held], held, (), program.descend)
-    return convolve(conv, x, depth, program, run, _edge_types(conv, layer), convolution)
+    given = _edge_types(conv, layer) | dict(met.alongside)
+    return convolve(conv, x, depth, program, run, given, met.convolution)
 
 
 def some_vertices(graph: Graph, count: int) -> Tensor:

@@ -28,7 +28,8 @@ def merges_once(graph: Graph, convolution: Convolution, width: int) -> bool:
     """Is what the convolution merges made of the inputs alone, so that it is made once?"""
     layer = WholeLayer(random_block(FEW, FEW, FEW))
     layer.inputs.kept = {}
-    _run(graph, convolution, layer, _rows(Met(convolution, width, width, learned=False), FEW), 0)
+    met = Met(convolution, width, width, learned=False)
+    _run(graph, met, layer, _rows(met, FEW), 0)
     return bool(layer.inputs.kept)
 
 
@@ -156,7 +157,7 @@ class _Run:
     ) -> None:
         """`place`: the layer's depth, and are its rows inputs that stay? `size`: workers, and rows of each."""
         (self._depth, stay), (workers, own) = place, size
-        self._graph, self._convolution = graph, met.convolution
+        self._graph, self._met = graph, met
         bounds = tuple(own * worker for worker in range(workers + 1))
         self._comm = Recorder(rank, workers)
         self._background = _Counted(self._comm)
@@ -184,13 +185,13 @@ class _Run:
         return timed(self._go)
 
     def _go(self) -> None:
-        _run(self._graph, self._convolution, self._layer, self._x, self._depth)
+        _run(self._graph, self._met, self._layer, self._x, self._depth)
 
 
 def _rows(met: Met, count: int) -> Tensor:
     return torch.ones(count, met.wide, dtype=dtype_of(met.convolution.conv)).requires_grad_(met.learned)
 
 
-def _run(graph: Graph, convolution: Convolution, layer: Layer, x: Tensor, depth: int) -> None:
+def _run(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:
     layer.inputs.fetched(x)
-    run_layer(graph, convolution, layer, x, depth)
+    run_layer(graph, met, layer, x, depth)

@@ -167,7 +167,7 @@ def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_St
         rows = store.filled(inputs())
         if not pending:
             return Inference(np.array(rows), np.array(entered))
-        entered, there = rows, partial(gather, rows, threads=threads)
+        entered, there = rows[:, : pending[0].columns], partial(gather, rows, threads=threads)
         computed.append(store.filled(layers.convolved(pending[0], some, there) for some in layers.pieces()))
 
 

@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, reason_of
 from weft.keys import generator
 from weft.nn import functional
+from weft.nn.alongside import own_forward
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
@@ -90,7 +91,7 @@ def _looks_at_own_edges(
             return value[chosen.to(value.device) % len(value)]
 
         given = {name: part(value) for name, value in options.items()}
-        out = type(conv).forward(conv, rows[:count][at], ends[:, by_destination], **given)
+        out = own_forward(conv, rows[:count][at], ends[:, by_destination], given)
         return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
     left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
@@ -154,7 +155,7 @@ class _OwnForward(Merge):
         with self._named(block):
             self._check(block, sources, options)
             with _OnBlock(call, block, len(sources)):
-                out = type(call.conv).forward(call.conv, sources, edge_index, **options)
+                out = own_forward(call.conv, sources, edge_index, options)
         if not isinstance(out, Tensor) or len(out) != len(sources):
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ModelError(

@@ -27,16 +27,16 @@ class Gcn(Convolution):
         """Summed first, or mapped first where rows are narrower then, or what maps them is not just a matrix."""
         conv, layer = self.conv, call.layer
         if not is_matrix(conv.lin):
-            rows = self._sums(call, dense(conv.lin, call.whole_rows))
+            rows = sums_by_degrees(call, dense(conv.lin, call.whole_rows))
             return rows if conv.bias is None else rows + conv.bias
         out, wide = conv.lin.weight.shape
         stay = layer.inputs.stay(call.x)
         narrows = layer.cheaper_mapped(call.x, out, wide) if layer.crosses else wide > out and not stay
         if narrows and layer.whole_rows:
-            rows = self._sums(call, dense(conv.lin, call.x))
+            rows = sums_by_degrees(call, dense(conv.lin, call.x))
         else:
             name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"
-            (sums,) = layer.inputs.once(name, call.x, lambda: (self._sums(call, call.x),))
+            (sums,) = layer.inputs.once(name, call.x, lambda: (sums_by_degrees(call, call.x),))
             rows = dense(conv.lin, sums)
         return rows if conv.bias is None else rows + conv.bias
 
@@ -44,45 +44,46 @@ class Gcn(Convolution):
         """The narrower of inputs and results travels."""
         return min(raw, 2 * out), min(raw, 2 * out)
 
-    def _sums(self, call: Call, x: Tensor) -> Tensor:
-        """Rows x, summed into each destination with the weights that the convolution gives to edges."""
-        conv, layer = self.conv, call.layer
-        if not conv.normalize:
-            return layer.merge(Sums("sum", call.weights), x)
-        # PyG's own rule: `improved` doubles self-loops only where edges have weights.
-        fill, loops = 2.0 if conv.improved and call.edge_weight else 1.0, conv.add_self_loops
-        at_src, at_dst, own_weight = self._factors(call, fill, loops, x.dtype)
-        out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x * at_src)
-        return out * at_dst + own_weight * own if loops else out * at_dst
 
-    def _factors(self, call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-        """D^-1/2 A D^-1/2 in parts: a factor of each row here, one of each destination, the own row's weight; made once.
+def sums_by_degrees(call: Call, x: Tensor) -> Tensor:
+    """Rows x, summed into each destination with the weights that the convolution gives to edges."""
+    conv, layer = call.conv, call.layer
+    if not conv.normalize:
+        return layer.merge(Sums("sum", call.weights), x)
+    # PyG's own rule: `improved` doubles self-loops only where edges have weights.
+    improved, loops = getattr(conv, "improved", False), conv.add_self_loops
+    fill = 2.0 if improved and call.edge_weight else 1.0
+    at_src, at_dst, own_weight = _factors(call, fill, loops, x.dtype)
+    out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x * at_src)
+    return out * at_dst + own_weight * own if loops else out * at_dst
 
-        The own row's weight is meant for rows that have their own factor already.
-        """
-        program, layer = call.program, call.layer
-        if program.graph is None or program.weighted:
-            raise ModelError(
-                "GCNConv needs uniform sampling from a graph whose degrees are known: drop weighted sampling"
-            )
-        graph_loops = program.graph.self_loops
 
-        def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:
-            others, own, own_total = graph_loops.of(vertices, call.edge_weight)
-            own = torch.where(own.isnan(), fill, own)
-            roots = (others + (own if loops else own_total)).rsqrt()
-            return torch.where(roots.isinf(), 0.0, roots), own
+def _factors(call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """D^-1/2 A D^-1/2 in parts: a factor of each row here, one of each destination, the own row's weight; made once.
 
-        def look_up(program: Program) -> tuple[Tensor, Tensor, Tensor]:
-            here, there = program.vertices[call.depth : call.depth + 2]
-            (at_src, _), (at_dst, own) = inverse(here), inverse(there)
-            return at_src, at_dst * graph_loops.in_degrees(there), own * at_dst
+    The own row's weight is meant for rows that have their own factor already.
+    """
+    program, layer = call.program, call.layer
+    if program.graph is None or program.weighted:
+        raise ModelError("GCNConv needs uniform sampling from a graph whose degrees are known: drop weighted sampling")
+    graph_loops = program.graph.self_loops
 
-        def make() -> tuple[Tensor, Tensor, Tensor]:  # in float64 up to here
-            at_src, at_dst, own = program.from_host(look_up)
-            at_src, at_dst, own = (
-                factor.to(dtype)[:, None] for factor in (at_src, at_dst / layer.degrees.clamp(min=1), own)
-            )
-            return at_src, at_dst, own
+    def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:
+        others, own, own_total = graph_loops.of(vertices, call.edge_weight)
+        own = torch.where(own.isnan(), fill, own)
+        roots = (others + (own if loops else own_total)).rsqrt()
+        return torch.where(roots.isinf(), 0.0, roots), own
 
-        return layer.here.block.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
+    def look_up(program: Program) -> tuple[Tensor, Tensor, Tensor]:
+        here, there = program.vertices[call.depth : call.depth + 2]
+        (at_src, _), (at_dst, own) = inverse(here), inverse(there)
+        return at_src, at_dst * graph_loops.in_degrees(there), own * at_dst
+
+    def make() -> tuple[Tensor, Tensor, Tensor]:  # in float64 up to here
+        at_src, at_dst, own = program.from_host(look_up)
+        at_src, at_dst, own = (
+            factor.to(dtype)[:, None] for factor in (at_src, at_dst / layer.degrees.clamp(min=1), own)
+        )
+        return at_src, at_dst, own
+
+    return layer.here.block.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)

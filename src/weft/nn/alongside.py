@@ -1,0 +1,61 @@
+"""Other rows that a convolution is given besides those that it convolves, such as `x_0` of GCN2Conv, or positions.
+
+They go beside these, as one row of each vertex: what brings rows to where edges are computed, trims them, or holds them back
+for inference, does so for all of a vertex at once. Where the convolution runs they are taken apart again.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+
+from weft.errors import ModelError
+
+
+class Alongside(NamedTuple):
+    """Stands for an argument of a convolution: some columns of its rows."""
+
+    first: int
+    end: int
+    before_edges: bool  # as in forward(x, x_0, edge_index)
+
+
+def put_alongside(
+    conv: MessagePassing, x: Tensor, others: Mapping[str, object], before: int
+) -> tuple[Tensor, dict[str, Alongside]]:
+    """Rows with others beside them, and where these are; so many of the others stand before the edges."""
+    rows, found, wide = [x], dict[str, Alongside](), x.shape[-1]
+    for name, other in others.items():
+        if not isinstance(other, Tensor) or other.dim() != 2 or x.dim() != 2 or not other.is_floating_point():
+            what = f"{[*other.shape]} of {other.dtype}" if isinstance(other, Tensor) else f"a {type(other).__name__}"
+            raise ModelError(
+                f"{conv} is given other rows besides those that it convolves ({name}, {what}): what comes with its edges' "
+                f"sources must be one list of floating-point numbers a vertex; make such rows before it"
+            )
+        rows.append(other)
+        found[name] = Alongside(wide, wide + other.shape[1], len(found) < before)
+        wide += other.shape[1]
+    return (torch.cat(rows, 1) if others else x), found
+
+
+def apart(x: Tensor, given: Mapping[str, object]) -> tuple[Tensor, dict[str, object]]:
+    """The rows that are convolved, and all other arguments, of which some went beside them."""
+    options = {
+        name: x[:, value.first : value.end] if isinstance(value, Alongside) else value for name, value in given.items()
+    }
+    return x[:, : own_columns(x.shape[1], given)], options
+
+
+def own_columns(columns: int, given: Mapping[str, object]) -> int:
+    """Of the columns of rows with others alongside, how many are those of the rows that are convolved: the first ones."""
+    return min((value.first for value in given.values() if isinstance(value, Alongside)), default=columns)
+
+
+def own_forward(conv: MessagePassing, x: Tensor, edge_index: Tensor, given: Mapping[str, object]) -> object:
+    """The forward of a convolution's class, on rows with others beside them."""
+    x, options = apart(x, given)
+    before = [name for name, value in given.items() if isinstance(value, Alongside) and value.before_edges]
+    leading = [options.pop(name) for name in before]
+    return type(conv).forward(conv, x, *leading, edge_index, **options)
