@@ -193,7 +193,12 @@ def takes_attributes(model: nn.Module, width: int | None) -> bool:
 Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
 
 
-def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
+def check_without_rows(model: nn.Module, width: int | None) -> None:
+    """Refuse a model that runs on rows, but not where there are none."""
+    _walk(model, width, lambda *met: None, there_are_rows=False)
+
+
+def _walk(model: nn.Module, width: int | None, meet: Meet, there_are_rows: bool = True) -> int:
     """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on.
 
     What the model keeps, such as a count of its calls, stays as it is.
@@ -213,9 +218,11 @@ def _walk(model: nn.Module, width: int | None, meet: Meet) -> int:
         return on(0)
     except ModelError as error:
         try:
-            on(2)
+            depth = on(2)
         except ModelError:
             raise error from None
+        if there_are_rows:
+            return depth
         raise ModelError(
             f"{type(model).__name__} runs on rows, but not where a worker has none in a batch "
             f"({reason_of(error.__cause__ or error)}), as what looks at all rows together, such as h.max(): that mixes the "

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
+from torch_geometric.nn import MessagePassing
 
 _PLAIN = (bool, int, float, str, type(None), np.bool_, np.integer, np.floating)  # values that are compared, and saved
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
@@ -132,13 +133,15 @@ def state_and_hooks(model: nn.Module) -> list[tuple[object, ...]]:
     return [*plain_state(model), *hooks]
 
 
-def kept_with_gradients(model: nn.Module) -> list[str]:
-    """Attributes of a user's modules that hold what a forward has made of parameters."""
+def kept_with_gradients(model: nn.Module, by_libraries: bool) -> list[str]:
+    """Attributes of a user's modules, and of PyG's convolutions, that hold what a forward has made of parameters."""
     return [
         f"{at}.{name}".lstrip(".")
         for at, module in model.named_modules()
         for name, value in _own(module).items()
-        if isinstance(value, Tensor) and value.grad_fn is not None and not _is_of_library(module)
+        if isinstance(value, Tensor)
+        and value.grad_fn is not None
+        and (not _is_of_library(module) or (by_libraries and isinstance(module, MessagePassing)))
     ]
 
 

@@ -18,7 +18,15 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.keys import drawing_alone, generator
-from weft.nn.depths import DEEPEST, answered, by_itself, check_can_run, output_width, takes_attributes
+from weft.nn.depths import (
+    DEEPEST,
+    answered,
+    by_itself,
+    check_can_run,
+    check_without_rows,
+    output_width,
+    takes_attributes,
+)
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import Rows, running_averages
 from weft.nn.small_graph import alike
@@ -56,6 +64,7 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     `several`: are there several workers?
     """
     check_can_run(model)
+    check_without_rows(model, width)
     takes_attributes(model, width)  # found out by a forward that no trial is to see
     widths: Widths = {}
     for training in (False, True):

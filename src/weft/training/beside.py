@@ -1,7 +1,7 @@
 """Modules beside the model, such as heads: what they do with its rows is the same on any worker, or refused."""
 
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -31,6 +31,44 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
             raise ModelError(of_random_numbers(model, function))
 
 
+def state_of_generators(device: torch.device) -> bytes:
+    """What changes when torch draws random numbers, in host memory or on a device."""
+    state = torch.get_rng_state().numpy().tobytes()
+    return state + torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else state
+
+
+class LoopDraws:
+    """Tells, once, of random numbers that a loop draws by itself between a batch's rows and the sum of gradients."""
+
+    def __init__(self, device: torch.device, tell: Callable[[str], None]) -> None:
+        self._device, self._tell = device, tell
+        self._state: bytes | None = None
+        self._told = False
+
+    def begin(self) -> None:
+        """From here on the loop itself runs."""
+        self._state = None if self._told else state_of_generators(self._device)
+
+    def end(self) -> bool:
+        """Now others do. Did the loop run until now?"""
+        state, self._state = self._state, None
+        if state is not None and state != state_of_generators(self._device):
+            self._told = True
+            self._tell(
+                "the loop draws random numbers behind run(batch) (F.dropout, torch.randn_like): for rows, they are others on "
+                "each number of workers; dropout belongs into the model, or a module that weft.parallel is given besides"
+            )
+        return state is not None
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Within this, something that is looked at otherwise runs."""
+        running = self.end()
+        yield
+        if running:
+            self.begin()
+
+
 class _OfLinks(KeyedDropout):
     """Dropout by the heads of links, and of parameters."""
 
@@ -50,9 +88,9 @@ _CURRENT: "WeakKeyDictionary[nn.Module, Beside]" = WeakKeyDictionary()
 class Beside:
     """A module beside the model, such as a head: its dropout is by the vertices of the rows that the model gave last."""
 
-    def __init__(self, module: nn.Module | None = None, in_parts: bool = False) -> None:
-        """`in_parts`: are batches computed in parts, by workers or one after another?"""
-        self._in_parts = in_parts
+    def __init__(self, module: nn.Module | None = None, in_parts: bool = False, loop: LoopDraws | None = None) -> None:
+        """`in_parts`: are batches computed in parts, by workers or one after another? `loop`: what calls it."""
+        self._in_parts, self._loop = in_parts, loop
         self._dropout: KeyedDropout | None = None
         self._draws: Draws | None = None
         self._looks, self._within = False, ExitStack()
@@ -86,6 +124,8 @@ class Beside:
     def _begin(self, module: nn.Module, given: tuple) -> None:
         self._within.close()
         if self._dropout is not None and module.training and _CURRENT.get(module) is self:
+            if self._loop is not None:
+                self._within.enter_context(self._loop.paused())
             self._within.enter_context(self._dropout)
             self._draws = self._within.enter_context(Draws()) if self._looks else None
 

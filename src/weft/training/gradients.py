@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from weft.errors import TrainingError
 from weft.exchange import Communicator
+from weft.training.beside import LoopDraws
 
 _APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
 # What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
@@ -55,11 +56,11 @@ class GradientSync:
     def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
+        self._last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
-        self.watches = False  # are steps of optimizers looked at?
+        self._loop: LoopDraws | None = None  # whose steps, and draws, are looked at
         self._passes: list[int] = []  # of its rows, since the last time
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
@@ -69,6 +70,8 @@ class GradientSync:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
             return [float(number) for number in numbers]
+        if self._loop is not None:
+            self._loop.end()
         _OF_BATCHES.difference_update(self._passes)
         self._passes.clear()
         before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
@@ -79,18 +82,30 @@ class GradientSync:
             self._is_summed(place, parameter, summed)
         return known
 
-    def watch(self) -> None:
+    @property
+    def watches(self) -> bool:
+        """Is a loop of one's own looked at?"""
+        return self._loop is not None
+
+    def watch(self, loop: LoopDraws) -> None:
         """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers."""
         if self._comm.size > 1:
-            self.watches = True
+            self._loop = loop
             _watch_steps()
             for place, parameter in enumerate(self._parameters):
                 self._hook(place, parameter)
 
+    def begins(self, epoch: int, training: bool) -> None:
+        """A batch of an epoch is run on, in training mode or not."""
+        self._last = epoch, training
+        if self._loop is not None:
+            self._loop.end()
+
     def follow(self, rows: Tensor) -> None:
         """These are rows of a batch: gradients that come from them are this worker's alone."""
-        if rows.requires_grad:
+        if self._loop is not None and rows.requires_grad:
             rows.register_hook(self._goes_backward)
+            self._loop.begin()
 
     def _goes_backward(self, _: Tensor) -> None:
         self._passes.append(number := torch._C._current_graph_task_id())
@@ -106,9 +121,9 @@ class GradientSync:
 
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
-        if self.last is None:
+        if self._last is None:
             return [0.0] * 6
-        (epoch, training), self.last = self.last, None
+        (epoch, training), self._last = self._last, None
         if self._compared == epoch:
             return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch

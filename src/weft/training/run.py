@@ -17,7 +17,7 @@ from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
-from weft.training.beside import Beside, check_draws
+from weft.training.beside import Beside, LoopDraws, check_draws, state_of_generators
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
@@ -40,12 +40,6 @@ _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
 )
-
-
-def _state_of_generators(device: torch.device) -> bytes:
-    """What changes when torch draws random numbers, in host memory or on a device."""
-    state = torch.get_rng_state().numpy().tobytes()
-    return state + torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else state
 
 
 def _rows_and_edges(program: Program) -> set[int]:
@@ -101,7 +95,8 @@ class Run:
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm)
-        self._reads, self._beside = reads, [Beside(module, self.in_parts) for module in beside]
+        self._reads, self._loop = reads, LoopDraws(self.device, loader.notify)
+        self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = state_and_hooks(self.model), True
@@ -138,10 +133,10 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
-                self.sync.last = part.draws_key[-2], self.model.training
+                self.sync.begins(part.draws_key[-2], self.model.training)
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
-        state = None if self._draws else _state_of_generators(self.device)
+        state = None if self._draws else state_of_generators(self.device)
         for beside in self._beside:
             beside.follow(part, key, self.loader.graph, look)
         with self._arithmetic(), Draws() if look and self._draws else nullcontext() as drawn:
@@ -149,14 +144,17 @@ class Run:
         if drawn is not None:
             check_draws(drawn, self.model, lambda: _rows_and_edges(part.program.host))
             self._draws = bool(drawn.shapes)
-        elif state is not None and state != _state_of_generators(self.device):  # the next batch is looked at
+        elif state is not None and state != state_of_generators(self.device):  # the next batch is looked at
             self._draws, self._looked = True, None
         if look and not self._looked_for_kept:
             self._tell_kept()
         rows = part.targets.rows(out.to(self.dtype), part.program.comm)
-        if self.sync.watches:
-            self.sync.follow(rows)
+        self.sync.follow(rows)
         return rows
+
+    def watch(self) -> None:
+        """It is a loop of one's own that runs it: look at what that does with rows and gradients."""
+        self.sync.watch(self._loop)
 
     def _is_to_look(self, part: Part) -> bool:
         """Is what several workers would train otherwise to be refused in this batch?
@@ -176,7 +174,7 @@ class Run:
     def _tell_kept(self) -> None:
         """Warn of what the first forward leaves on the model for a loss: it is made of more rows than the seeds'."""
         self._looked_for_kept = True
-        if kept := kept_with_gradients(self.model):
+        if kept := kept_with_gradients(self.model, by_libraries=self.sync.watches):
             self.loader.notify(_KEPT.format(", ".join(kept)))
 
     def _arithmetic(self) -> AbstractContextManager[object]:
@@ -255,7 +253,7 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
             f"batch_size=1024), of a graph or a PyG Data, gives the batches that the model is run on"
         )
     run = Run(model, loader, beside=beside)
-    run.sync.watch()
+    run.watch()
     for text in run.notices():
         loader.notify(text)
     return run

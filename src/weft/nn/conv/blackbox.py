@@ -15,6 +15,7 @@ from weft.errors import ModelError, reason_of
 from weft.keys import generator
 from weft.nn import functional
 from weft.nn.alongside import own_forward
+from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
@@ -37,14 +38,18 @@ class BlackBox(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self._looked = False
+        self._looked = self._looked_at_lone = False
 
     def run(self, call: Call) -> Tensor:
         return call.layer.merge(_OwnForward(call, self._check), call.x)
 
     def _check(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
         """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph."""
-        if self._looked or block.num_src == block.num_dst or not block.num_edges:
+        if block.num_src == block.num_dst or not block.num_edges:
+            return
+        if not self._looked_at_lone and bool((block.indptr.diff() == 0).any()):
+            self._check_lone(block, x, options)
+        if self._looked:
             return
         alone = _looks_at_own_edges(self.conv, block, x, options)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
@@ -61,16 +66,33 @@ class BlackBox(Convolution):
             )
         self._looked = True
 
+    def _check_lone(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
+        """Refuse a module that treats vertices without edges by their numbers, as loops up to the last edge's ends do."""
+        by_number = False
+        with suppress(Exception):  # what fails on them is told of where they are met
+            by_number = not _looks_at_own_edges(self.conv, block, x, options, lone=True)
+        if by_number:
+            raise ModelError(
+                f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
+                f"batches number vertices otherwise: give such vertices an edge (`weft import --self-loops add`)"
+            )
+        self._looked_at_lone = True
+
 
 def _looks_at_own_edges(
-    conv: MessagePassing, block: Block, x: Tensor, options: dict[str, object], training: bool = False
+    conv: MessagePassing,
+    block: Block,
+    x: Tensor,
+    options: dict[str, object],
+    training: bool = False,
+    lone: bool = False,
 ) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a ring of a few
     vertices with random rows, as wide as those of a block; what edges and rows come with is taken from there, too. The
-    others have more edges, and there may be some without any. In training dropout and batch normalisation are left out, and
-    one that draws other random numbers is not told of.
+    others have more edges, and there may be some without any; `lone`: the last one of a few has none. In training dropout
+    and batch normalisation are left out, and one that draws other random numbers is not told of.
     """
     vertices, half = torch.arange(_TRIED), _TRIED // 2
     dst = vertices.repeat_interleave(torch.where(vertices < half, 2, 3))
@@ -78,10 +100,10 @@ def _looks_at_own_edges(
     edge_index = torch.stack([src, dst]).to(x.device)
     rows = torch.from_numpy(generator(0).standard_normal((2 * _TRIED, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: int, backwards: bool = False) -> Tensor | None:
+    def forward(count: int, edges: Tensor, backwards: bool = False) -> Tensor | None:
         at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
         at = at.flip(0) if backwards else at
-        ends = at[edge_index[:, :edges]]
+        ends = at[edges]
         by_destination = ends[1].argsort(stable=True)
 
         def part(value: object) -> object:
@@ -96,12 +118,17 @@ def _looks_at_own_edges(
 
     left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
     with torch.no_grad(), in_mode(conv, training), state_kept(conv), Draws() as drawn, left_out:
-        alone, *beside = (
-            forward(_TRIED, 2 * half),
-            forward(_TRIED, 5 * half),
-            forward(2 * _TRIED, 2 * half),
-            forward(_TRIED, 5 * half, backwards=True),
-        )
+        if lone:
+            own = torch.tensor([[0, 1, 2], [1, 2, 0]], device=x.device)
+            alone, *beside = forward(half, own), forward(_TRIED, torch.cat([own, own + half], 1))
+        else:
+            own = edge_index[:, : 2 * half]
+            alone, *beside = (
+                forward(_TRIED, own),
+                forward(_TRIED, edge_index),
+                forward(2 * _TRIED, own),
+                forward(_TRIED, edge_index, backwards=True),
+            )
     if alone is None or (training and drawn.shapes):
         return True
     return all(other is not None and alike(alone, other) for other in beside)
@@ -146,7 +173,9 @@ class _OwnForward(Merge):
         if call.edge_weight:
             options["edge_weight"] = call.weights(edges)
         if call.edge_type:
-            options["edge_type"] = call.types(block).long()
+            options["edge_type"] = types = call.types(block).long()
+            if isinstance(relations := getattr(call.conv, "num_relations", None), int):
+                check_types(types, relations)
         if len(sources) == block.num_edges:  # one row more, so that rows and edges are told apart by how many they are
             sources = _with_another(sources)
             for name, value in call.others.items():
@@ -168,6 +197,13 @@ class _OwnForward(Merge):
         """Some aggregations fail on vertices without edges, by errors that don't say so."""
         try:
             yield
+        except AssertionError as error:
+            if self._call.edge_type or not hasattr(self._call.conv, "num_relations"):
+                raise
+            raise ModelError(
+                f"{self._call.conv} was called without edge_type: let the model's forward take it, as in forward(self, x, "
+                f"edge_index, edge_type), and hand it on; the graph's edges need types (`weft import --edge-type`)"
+            ) from error
         except (IndexError, RuntimeError) as error:
             alone = int((block.indptr.diff() == 0).sum())
             handles = [value for value in self._call.others.values() if isinstance(value, Handle)]
@@ -185,7 +221,8 @@ class _OwnForward(Merge):
 
 
 def _with_another(rows: Tensor) -> Tensor:
-    return torch.cat([rows, rows[:1]])
+    """One row more, also where there is none: a worker may have no destinations in a batch."""
+    return torch.cat([rows, rows[:1] if len(rows) else rows.new_zeros(1, *rows.shape[1:])])
 
 
 class _OnBlock(TorchFunctionMode):

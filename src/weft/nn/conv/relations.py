@@ -67,12 +67,17 @@ def _whole(weight: Tensor) -> Tensor:
 
 def relation_slots(ends: Tensor, types: Tensor, count: int, relations: int) -> Tensor:
     """The pair of each edge's relation and one of its ends, relations first, [num_edges] int64."""
+    check_types(types, relations)
+    return types.long() * count + ends.long()
+
+
+def check_types(types: Tensor, relations: int) -> None:
+    """Refuse edges of more types than there are relations."""
     if len(types) and not 0 <= int(types.min()) <= int(types.max()) < relations:
         raise ModelError(
             f"edges are of types {int(types.min())} to {int(types.max())}, but the convolution has {relations} relations: "
             f"build it with num_relations = {int(types.max()) + 1} or more"
         )
-    return types.long() * count + ends.long()
 
 
 def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestination:
