@@ -195,6 +195,7 @@ PARTITION_METHODS: "Door[type[PartitionMethod]]" = Door(
         "range": "weft.partition.methods.range:RangeMethod",
         "given": "weft.partition.methods.given:GivenMethod",
     },
+    taken=("auto",),
 )
 OBJECTIVES: "Door[type[Objective]]" = Door(
     "objective",

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from exactness import HOME, check_exact, make_parts, sage
 
-from weft import cli
+from weft import cli, register
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
-from weft.partition import BalanceWeights, allocate, write_partitioned
+from weft.partition import BalanceWeights, PartitionMethod, allocate, write_partitioned
 
 PLANS = {"leap": {"layers": ["local", "local"], **HOME}, "split": {"layers": ["cover", "cover"], **HOME}}
 
@@ -83,6 +83,29 @@ def test_a_method_that_gives_no_allocation_is_named(whole, monkeypatch):
     monkeypatch.setattr("weft_stranger.partition.RangesMethod.allocate", lambda self, graph, goal: np.full(500, 7))
     with pytest.raises(ConfigError, match="method 'ranges' gave no allocation: owners run from 7 to 7"):
         allocate(Graph.open(whole), 4, "ranges")
+
+
+@pytest.mark.parametrize(
+    ("gives", "words"), [(9, "owners run from 9 to 9: parts are 0 to 1"), (0.5, "of type float64")]
+)
+def test_so_is_one_that_gives_none_for_hosts(whole, monkeypatch, gives, words):
+    """Hosts are parts of its graph, and workers of a host's."""
+    monkeypatch.setattr(
+        "weft_stranger.partition.RangesMethod.allocate", lambda self, graph, goal: np.full(graph.num_vertices, gives)
+    )
+    with pytest.raises(ConfigError, match=f"method 'ranges' gave no allocation: .*{words}"):
+        allocate(Graph.open(whole), 4, "ranges", hosts=(2, 2))
+
+
+def test_a_method_is_not_called_auto():
+    class Auto(PartitionMethod):
+        name, help = "auto", "What auto would be."
+
+        def allocate(self, graph, goal):
+            return np.zeros(graph.num_vertices, dtype=np.int32)
+
+    with pytest.raises(ConfigError, match="'auto' means something else where a partition method is named"):
+        register(Auto)
 
 
 @pytest.mark.parametrize(

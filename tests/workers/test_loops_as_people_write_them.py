@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GATConv, GCNConv, GINConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SuperGATConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -743,6 +743,53 @@ def test_losses_of_hidden_rows_are_warned_of_on_several_workers(ranks, parts):
         assert text.startswith("the model keeps penalty, which has a gradient") and "hangs on the plan" in text
     assert ranks(1, keeps_hidden_rows, parts, Penalised) == [[]]  # each row is there once
     assert ranks(3, keeps_hidden_rows, parts, Model) == [[]] * 3
+
+
+class Attends(Model):
+    def __init__(self, width):
+        super().__init__(width)
+        self.first = SuperGATConv(width, 4, heads=2, is_undirected=False, edge_sample_ratio=1.0)
+
+
+def test_so_is_what_a_convolution_of_pyg_keeps(ranks, parts):
+    for warned in ranks(3, keeps_hidden_rows, parts, Attends):
+        assert [text for text in warned if text.startswith("the model keeps first.att_x, which has a gradient")]
+
+
+LOOP_DRAWS = {
+    "noise": lambda h, head: h + torch.randn_like(h),
+    "dropout": lambda h, head: F.dropout(h, 0.3),
+    "head": lambda h, head: head(h),
+    "nothing": lambda h, head: h,
+}
+
+
+def warned_of_draws(world, folder):
+    """What each loop is warned of."""
+    found = {}
+    for how, does in LOOP_DRAWS.items():
+        head = nn.Dropout(0.3)
+        loader, _, run = made(world, folder, "gdp", beside=[head])
+        loader.notify = run._loop._tell = (warned := []).append
+        for batch in islice(loader, 2):
+            for part in batch:
+                F.cross_entropy(does(run(part), head), part.y, reduction="sum").backward()
+            run.sync()
+            torch.rand(3)  # behind the sum it is the loop's own
+        loader.abandon()
+        run.close()
+        found[how] = warned
+    return found
+
+
+def test_random_numbers_of_the_loop_itself_are_warned_of_on_several_workers(processes, parts):
+    for found in processes(3, warned_of_draws, parts):
+        for how in ("noise", "dropout"):
+            (text,) = found.pop(how)
+            assert text.startswith("the loop draws random numbers behind run(batch)")
+        assert found == {"head": [], "nothing": []}
+    (alone,) = processes(1, warned_of_draws, parts)
+    assert not any(alone.values())
 
 
 def test_a_head_takes_the_type_of_the_models_numbers(parts):

@@ -12,12 +12,15 @@ from torch import nn
 from torch_geometric.nn import (
     GAT,
     MLP,
+    EGConv,
+    FeaStConv,
     GATConv,
     GATv2Conv,
     GCN2Conv,
     GCNConv,
     GINConv,
     GINEConv,
+    GPSConv,
     MessagePassing,
     NNConv,
     SAGEConv,
@@ -1433,3 +1436,50 @@ def test_rows_alongside_are_numbers(graphs):
         ModelError, match=r"other rows besides those that it convolves \(edge_weight, \[.*\] of torch.int64\)"
     ):
         weft.train(open_graph(graphs / "1"), Kinds(GCNConv), fanouts=(3, 2), epochs=1)
+
+
+class OfTwoHeads(Two):
+    def __init__(self):
+        super().__init__(lambda width, out: FeaStConv(width, out, heads=2))
+
+
+def test_a_black_box_runs_where_a_worker_has_no_rows(ranks, graphs):
+    agree(
+        ranks, graphs, OfTwoHeads, plan="gdp", seeds=66
+    )  # 2 of 200 are left for an epoch's last batch of three workers
+
+
+def test_vertices_without_edges_by_their_numbers_are_refused(graphs):
+    """EGConv puts loops at vertices up to the last one that has an edge."""
+    whole = open_graph(graphs / "1")
+    rows, labels = whole.features[:40], whole.labels[:40]
+    edges = np.random.default_rng(0).integers(0, 40, (2, 60))
+    make = partial(Two, lambda width, out: EGConv(width, out, ["sum", "mean"], num_heads=1, num_bases=2))
+    split = np.zeros(40, dtype=np.uint8)
+    for lone in (True, False):
+        some = edges[:, (edges % 3 != 0).all(0)] if lone else np.concatenate([edges, np.tile(np.arange(40), (2, 1))], 1)
+        graph = Graph.from_arrays(some, num_vertices=40, features=rows, labels=labels, split=split)
+        if lone:
+            with pytest.raises(ModelError, match="gives a vertex without in-edges another row where"):
+                weft.train(graph, make(), fanouts=(-1, -1), batch_size=4, epochs=1, evaluate_every=0)
+        else:
+            weft.train(graph, make(), fanouts=(-1, -1), batch_size=4, epochs=1, evaluate_every=0)
+
+
+class OverAll(nn.Module):
+    """Attention over all vertices."""
+
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(WIDTH, 8), nn.Linear(8, CLASSES)
+        self.conv = GPSConv(8, GINConv(nn.Linear(8, 8)), heads=2, norm="layer_norm")
+
+    def forward(self, x, edge_index):
+        return self.out(self.conv(self.into(x), edge_index))
+
+
+def test_a_model_of_all_rows_runs_on_the_full_graph_by_one_worker(graphs):
+    graph = open_graph(graphs / "1")
+    assert weft.train(graph, OverAll(), full_graph=True, epochs=1, evaluate_every=0).history
+    with pytest.raises(ModelError, match="not where a worker has none in a batch"):
+        weft.train(graph, OverAll(), fanouts=(3,), epochs=1, evaluate_every=0)

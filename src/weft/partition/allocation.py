@@ -40,17 +40,27 @@ def allocate(
     goal.check(graph)
     if parts == 1:
         return np.zeros(graph.num_vertices, dtype=np.int32)
-    whole = partial(made.allocate, graph, goal)
+    by_method = _checked(method, made.allocate)
+    whole = partial(by_method, graph, goal)
     if hosts is not None:
         check_workers(parts, hosts)
     levels = hosts if made.by_host else None
-    found = whole if levels is None else partial(allocate_by_host, made.allocate, graph, goal, levels)
+    found = whole if levels is None else partial(allocate_by_host, by_method, graph, goal, levels)
     with given_back():
-        owners = goal.once("owners", found)
-    try:
-        return check_owners(graph, owners, parts)
-    except ConfigError as error:
-        raise ConfigError(f"method {method!r} gave no allocation: {error}") from None
+        return goal.once("owners", found)
+
+
+def _checked(name: str, method: Allocating) -> Allocating:
+    """A method whose owners are looked at."""
+
+    def allocate(graph: Graph, goal: PartitionGoal) -> np.ndarray:
+        owners = method(graph, goal)
+        try:
+            return check_owners(graph, owners, goal.parts)
+        except ConfigError as error:
+            raise ConfigError(f"method {name!r} gave no allocation: {error}") from None
+
+    return allocate
 
 
 def allocate_by_host(method: Allocating, graph: Graph, goal: PartitionGoal, workers: Sequence[int]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from threading import current_thread, main_thread
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -38,7 +39,10 @@ def state_of_generators(device: torch.device) -> bytes:
 
 
 class LoopDraws:
-    """Tells, once, of random numbers that a loop draws by itself between a batch's rows and the sum of gradients."""
+    """Tells, once, of random numbers that a loop draws by itself between a batch's rows and the sum of gradients.
+
+    Torch's generator is the process's: in a thread beside others, which draw too, nothing is told.
+    """
 
     def __init__(self, device: torch.device, tell: Callable[[str], None]) -> None:
         self._device, self._tell = device, tell
@@ -47,7 +51,8 @@ class LoopDraws:
 
     def begin(self) -> None:
         """From here on the loop itself runs."""
-        self._state = None if self._told else state_of_generators(self._device)
+        looks = not self._told and current_thread() is main_thread()
+        self._state = state_of_generators(self._device) if looks else None
 
     def end(self) -> bool:
         """Now others do. Did the loop run until now?"""
@@ -55,7 +60,7 @@ class LoopDraws:
         if state is not None and state != state_of_generators(self._device):
             self._told = True
             self._tell(
-                "the loop draws random numbers behind run(batch) (F.dropout, torch.randn_like): for rows, they are others on "
+                "the loop draws random numbers behind run(batch) (F.dropout, torch.randn_like): of rows, they are others on "
                 "each number of workers; dropout belongs into the model, or a module that weft.parallel is given besides"
             )
         return state is not None

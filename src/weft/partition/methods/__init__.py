@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, Field, fields, is_dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +44,14 @@ def make_method(name: str, options: Mapping[str, Any] | None = None) -> Partitio
         if option not in known:
             able = f"its options are {', '.join(known)}" if known else "it has none"
             raise ConfigError(f"method {name!r} has no option {option!r}: {able}")
+    needed: list[str] = [field.name for field in fields(kind) if _is_needed(field)] if is_dataclass(kind) else []
+    if missing := [option for option in needed if option not in (options or {})]:
+        raise ConfigError(f"method {name!r} needs its option {missing[0]}: give it, as in --option {missing[0]}=...")
     return kind(**{option: _converted(name, option, known[option], value) for option, value in (options or {}).items()})
+
+
+def _is_needed(field: "Field[Any]") -> bool:
+    return field.init and field.default is MISSING and field.default_factory is MISSING
 
 
 def _converted(method: str, option: str, default: object, value: Any) -> Any:
