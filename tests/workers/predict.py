@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import torch
 from torch import nn
-from torch_geometric.nn import GCN2Conv
+from torch_geometric.nn import GCN2Conv, Sequential, TAGConv
 
 from weft.graph import Graph
 from weft.plan import Plan, Settings
@@ -27,7 +27,13 @@ class GcnII(nn.Module):
         return self.out(x)
 
 
+def of_hops(graph, hops=2):
+    layers = [(TAGConv(graph.num_features, 8, hops), "x, edge_index -> x"), nn.Linear(8, graph.num_classes)]
+    return Sequential("x, edge_index", layers)
+
+
 MADE = {"gcnii": GcnII, "gcnii of 3": lambda graph: GcnII(graph, 3)}
+MADE |= {"tag": of_hops, "tag of 3": lambda graph: of_hops(graph, 3)}
 WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 
 

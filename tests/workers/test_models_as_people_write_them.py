@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from quick import some
 from torch import nn
 from torch_geometric.nn import (
+    APPNP,
     GAT,
     MLP,
     EGConv,
@@ -21,10 +22,16 @@ from torch_geometric.nn import (
     GINConv,
     GINEConv,
     GPSConv,
+    LGConv,
     MessagePassing,
+    MixHopConv,
     NNConv,
     SAGEConv,
+    Sequential,
+    SGConv,
+    SSGConv,
     SuperGATConv,
+    TAGConv,
     TransformerConv,
 )
 from torch_geometric.utils import add_self_loops
@@ -34,7 +41,7 @@ from weft.errors import ConfigError, ModelError, TrainingError
 from weft.exchange import World
 from weft.graph import Graph
 from weft.keys import seeded
-from weft.nn import check_rows
+from weft.nn import BlockModel, check_rows
 from weft.nn.conv import blackbox
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
@@ -1402,12 +1409,59 @@ def test_convolutions_are_given_other_rows_than_those_that_they_convolve(ranks, 
         agree(ranks, graphs, make, full_graph=True, plan="tp")
 
 
-@pytest.mark.parametrize("name", ALONGSIDE)
+class Hops(nn.Module):
+    """A convolution of two hops; its inputs are the graph's, or made of them."""
+
+    def __init__(self, make, weighted=False, mapped=True):
+        super().__init__()
+        width = 8 if mapped else WIDTH
+        self.into = nn.Linear(WIDTH, 8) if mapped else nn.Identity()
+        self.conv, self.weighted = make(width), weighted
+        self.out = nn.Linear(
+            getattr(self.conv, "out_channels", width) * (3 if isinstance(self.conv, MixHopConv) else 1), CLASSES
+        )
+
+    def forward(self, x, edge_index, edge_weight=None):
+        given = {"edge_weight": edge_weight} if self.weighted else {}
+        return self.out(F.dropout(self.conv(self.into(x), edge_index, **given), 0.3, self.training))
+
+
+HOPS = {
+    "sgc": lambda: Hops(lambda width: SGConv(width, 5, K=2), mapped=False),
+    "sgc, weights": lambda: Hops(lambda width: SGConv(width, 5, K=2, add_self_loops=False), weighted=True),
+    "ssgc": lambda: Hops(lambda width: SSGConv(width, 5, alpha=0.2, K=2)),
+    "tag": lambda: Hops(lambda width: TAGConv(width, 5, K=2)),
+    "tag, sums": lambda: Hops(lambda width: TAGConv(width, 5, K=2, normalize=False), weighted=True),
+    "appnp": lambda: Hops(lambda width: APPNP(2, 0.2), weighted=True),
+    "mixhop": lambda: Hops(lambda width: MixHopConv(width, 5, [0, 1, 2])),
+    "lightgcn": lambda: Two(
+        lambda width, out: Sequential("x, edge_index", [(LGConv(), "x, edge_index -> x"), nn.Linear(width, out)])
+    ),
+}
+
+
+@pytest.mark.parametrize("name", some(HOPS, "sgc", "appnp"))
+def test_convolutions_of_several_hops_are_as_many_layers(ranks, graphs, name):
+    make = HOPS[name]
+    for plan in ("gdp", HOME[2], Plan(("push", "local")), *(["nfp"] if name == "sgc" else [])):
+        agree(ranks, graphs, make, plan=plan)
+    for plan in ("halo", "tp"):
+        agree(ranks, graphs, make, full_graph=True, plan=plan)
+    assert BlockModel(make()).describe().startswith("2 layers")
+
+
+def test_dropout_of_hops_is_refused(graphs):
+    make = partial(Hops, lambda width: APPNP(2, 0.2, dropout=0.5))
+    with pytest.raises(ModelError, match="looks further than at the edges"):
+        weft.train(open_graph(graphs / "1"), make(), fanouts=(3,), epochs=1)
+
+
+@pytest.mark.parametrize("name", [*ALONGSIDE, *HOPS])
 def test_they_are_what_pyg_makes_of_them(graphs, name):
     """Rows of all vertices, and gradients of a batch with all neighbours."""
     graph = open_graph(graphs / "1")
     with seeded(3):
-        model = ALONGSIDE[name]().double().eval()
+        model = (ALONGSIDE | HOPS)[name]().double().eval()
     src, dst = graph.indices, np.repeat(np.arange(300), np.diff(graph.indptr))
     edges = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
     weighted = getattr(model, "weighted", False)
@@ -1416,8 +1470,9 @@ def test_they_are_what_pyg_makes_of_them(graphs, name):
     expected = model(x, edges, **given)
     found = weft.infer(model, graph)
     torch.testing.assert_close(torch.from_numpy(found.outputs), expected.detach(), rtol=1e-10, atol=1e-10)
-    assert found.embeddings.shape == (300, 8)  # of what goes into the last convolution, without what is alongside
-    loader = weft.Loader(graph, fanouts=(-1, -1), batch_size=50, dtype="float64")
+    assert name in HOPS or found.embeddings.shape == (300, 8)  # of the last convolution, without what is alongside
+    depth = BlockModel(model, WIDTH).depth
+    loader = weft.Loader(graph, fanouts=[-1] * depth, batch_size=50, dtype="float64")
     run, batch = weft.parallel(model, loader), next(iter(loader))
     wanted = torch.autograd.grad(expected[batch.seeds].square().sum(), model.parameters(), materialize_grads=True)
     rows = run(batch)

@@ -132,11 +132,11 @@ def test_so_they_are_where_convolutions_are_given_other_rows(ranks, tmp_path):
     for folder in ("batches", "graph"):
         (tmp_path / folder).mkdir()
     plans = [plan for plan in PLANS if "columns" not in plan["layers"]]
-    told = run(ranks, tmp_path / "batches", plans, ["gcnii"], of_batches(100.0))
-    assert compared(told[0]) == len(plans)
+    told = run(ranks, tmp_path / "batches", plans, ["gcnii", "tag"], of_batches(100.0))
+    assert compared(told[0]) == 2 * len(plans)
     plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
-    told = run(ranks, tmp_path / "graph", plans, ["gcnii of 3"], {"full_graph": True, "plan": "halo"})
-    assert compared(told[0]) == len(OF_GRAPH)
+    told = run(ranks, tmp_path / "graph", plans, ["gcnii of 3", "tag of 3"], {"full_graph": True, "plan": "halo"})
+    assert compared(told[0]) == 2 * len(OF_GRAPH)
 
 
 def test_so_they_are_of_links(ranks, tmp_path):

@@ -14,6 +14,7 @@ from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.meter import Meter
 from weft.nn.alongside import Alongside
+from weft.nn.as_its_class import as_its_class, has_steps_of_its_own
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
@@ -76,7 +77,7 @@ class BlockModel:
 
     def _learned_alike(self, rows: Tensor, expected: Passage) -> Tensor:
         """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
-        if rows.requires_grad == expected.learned or not expected.known:
+        if rows.requires_grad == expected.goes_on(0) or not expected.known:
             return rows
         if not rows.requires_grad:
             return rows.detach().requires_grad_()
@@ -132,7 +133,7 @@ def convolve(
     if x.is_cpu and torch.is_autocast_enabled("cpu"):
         raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
     layer, convolution = program.layers[depth], known or convolution_of(conv)
-    if known is not None and not isinstance(known, BlackBox) and _has_steps_of_its_own(conv):
+    if known is not None and not isinstance(known, BlackBox) and has_steps_of_its_own(conv):
         raise ModelError(
             f"{conv} was given hooks of its message passing, or steps of its own, after weft.parallel: call that again"
         )
@@ -159,9 +160,7 @@ def convolution_of(conv: MessagePassing) -> Convolution:
     if split_of(conv) is not None:
         return Declared(conv)
     kind = plugins.CONVOLUTIONS.find(type(conv))
-    plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
-    plain = plain and not _has_steps_of_its_own(conv)
-    return kind(conv) if kind is not None and plain and kind.serves(conv) else BlackBox(conv)
+    return kind(conv) if kind is not None and as_its_class(conv) and kind.serves(conv) else BlackBox(conv)
 
 
 class Met(NamedTuple):
@@ -182,14 +181,6 @@ def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
         Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside)
         for depth, (conv, wide, out, alongside) in met
     ]
-
-
-def _has_steps_of_its_own(conv: MessagePassing) -> bool:
-    """Does a step of its message passing have hooks, or is one replaced on the module itself?"""
-    steps = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
-    of_module = vars(conv)
-    hooks = [f"_{step}_forward{when}_hooks" for step in steps for when in ("", "_pre")]
-    return any(of_module.get(name) for name in hooks) or any(step in of_module for step in steps)
 
 
 def check_adds_up(model: nn.Module) -> None:

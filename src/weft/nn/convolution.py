@@ -105,6 +105,7 @@ class Convolution(ABC):
     weighted: ClassVar[bool] = True  # does it take edge weights into account, where it is given some?
     ignores_types: ClassVar[bool] = False  # is it no different with them?
     alongside: ClassVar[frozenset[str]] = frozenset()  # other rows that it is given, by name
+    unrolls: ClassVar[bool] = False  # is it taken apart into hops, each of which runs as a convolution of its own?
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
     # How rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be.
     mixing: str | None = None

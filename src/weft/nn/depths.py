@@ -60,7 +60,7 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
 def takes_slices(model: nn.Module, width: int) -> bool:
     """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
     try:
-        _on_few_rows(model, width, lambda x, inputs: None, sliced=True)
+        _on_few_rows(model, width, lambda x, depth, inputs: None, sliced=True)
     except ModelError as error:  # other reasons are a run's to tell
         return not isinstance(error, SlicesError)
     return True
@@ -77,9 +77,13 @@ class Passage(NamedTuple):
     """How rows go through a model in training."""
 
     as_they_are: bool  # does the first convolution take the inputs, and nothing that is made of them?
-    learned: bool  # do gradients go on from it?
+    learned: set[int]  # the layers, 0 nearest the inputs, from which gradients go on to what is before them
     joined: dict[int, list[Joined]]  # by layer, 0 nearest the inputs
     known: bool  # or could it not be found out?
+
+    def goes_on(self, layer: int) -> bool:
+        """Do gradients go on from a layer to what is before it, as far as that is known?"""
+        return layer in self.learned if self.known else layer > 0
 
 
 def passage(model: nn.Module, width: int | None) -> Passage:
@@ -87,11 +91,12 @@ def passage(model: nn.Module, width: int | None) -> Passage:
 
     It may ask whether there are rows of some kind, so it is tried on rows of zeros and on random ones.
     """
-    seen: list[tuple[bool, bool]] = []
+    as_they_are, learned = list[bool](), set[int]()
     joined: dict[int, list[Joined]] = {}
 
-    def first(x: Tensor, inputs: Tensor) -> None:
-        seen.append((x.is_set_to(inputs), x.requires_grad))
+    def enters(x: Tensor, depth: int, inputs: Tensor) -> None:
+        learned.update([depth] if x.requires_grad else [])
+        as_they_are.extend([] if depth else [x.is_set_to(inputs)])
 
     def deeper(x: Tensor, depth: int, to: int) -> Tensor:
         for layer in range(depth, to):
@@ -99,16 +104,16 @@ def passage(model: nn.Module, width: int | None) -> Passage:
         return x
 
     with suppress(ModelError):  # which a run tells
-        _on_few_rows(model, width, first, deeper=deeper)
+        _on_few_rows(model, width, enters, deeper=deeper)
     with suppress(ModelError):
-        _on_few_rows(model, width, first, drawn=True)
-    return Passage(all(same for same, _ in seen), any(learned for _, learned in seen), joined, bool(seen))
+        _on_few_rows(model, width, enters, drawn=True)
+    return Passage(all(as_they_are), learned, joined, bool(as_they_are))
 
 
 def _on_few_rows(
     model: nn.Module,
     width: int | None,
-    first: Callable[[Tensor, Tensor], object],
+    enters: Callable[[Tensor, int, Tensor], object],
     sliced: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     drawn: bool = False,
@@ -116,7 +121,7 @@ def _on_few_rows(
 ) -> None:
     """A forward as in training, of as many rows as norms need, or of more that are `drawn`.
 
-    `first` is told what convolutions get of which inputs.
+    `enters` is told what convolutions get, at which depth, of which inputs.
     """
     made: list[Tensor] = []
     count = _DRAWN if drawn else 2
@@ -127,10 +132,10 @@ def _on_few_rows(
         return made[0]
 
     def passed(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        if not depth:
-            first(x, made[0])
+        enters(x, depth, made[0])
+        learned = x.requires_grad or any(parameter.requires_grad for parameter in conv.parameters())
         with in_mode(conv, False):  # of one row
-            return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_() + 0
+            return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_(learned) + 0
 
     with drawing_alone(0), state_kept(model):
         answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
@@ -140,7 +145,7 @@ def check_hooks(model: nn.Module, width: int) -> None:
     """Refuse hooks of rows' gradients that do not treat each part of a sum alike: several workers have parts of them."""
     hooked: Hooked = []
     with suppress(ModelError):  # which a run tells
-        _on_few_rows(model, width, lambda x, inputs: None, drawn=True, hooked=hooked)
+        _on_few_rows(model, width, lambda x, depth, inputs: None, drawn=True, hooked=hooked)
     for rows, hook in hooked:
         one, other = (torch.from_numpy(generator(seed).normal(size=rows.shape)).to(rows) for seed in (0, 1))
         first, second, both = (hook(gradient) for gradient in (one, other, one + other))

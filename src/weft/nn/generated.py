@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 import threading
+from hashlib import sha256
 from importlib import import_module
 from importlib.abc import InspectLoader
 from pathlib import Path
@@ -31,11 +32,17 @@ class _Source(InspectLoader):
 
 
 def module_from_template(module_name: str, template_path: str, tmp_dirname: str, **values: Any) -> ModuleType:
-    """As PyG's function of this name; one thread at a time."""
+    """As PyG's function of this name; one thread at a time.
+
+    Sequential models are named by a number that PyG draws, and who seeds Python's generator draws it again for another one.
+    """
     with _LOCK:
-        if module_name not in sys.modules:
+        if module_name not in sys.modules or tmp_dirname == "sequential":
             path = Path(template_path)
             text = Environment(loader=FileSystemLoader(path.parent)).get_template(path.name).render(**values)
+            if tmp_dirname == "sequential":
+                module_name += f"_{sha256(text.encode()).hexdigest()}"
+        if module_name not in sys.modules:
             spec = importlib.util.spec_from_loader(module_name, _Source(text))
             assert spec is not None and spec.loader is not None
             module = importlib.util.module_from_spec(spec)

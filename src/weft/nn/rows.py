@@ -9,7 +9,8 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
@@ -20,26 +21,21 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, caller_outside
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
+from weft.nn.as_its_class import as_its_class
 from weft.nn.functional import dropped
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
+from weft.nn.same_rows import keeps_rows, many
 from weft.operations import linear
+from weft.plugins import CONVOLUTIONS
+
+if TYPE_CHECKING:
+    from weft.nn.conv.hops import Unrolled
 
 T = TypeVar("T")
 Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and what hooks their gradients
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
 _KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
-# Functions that move numbers along a dimension: the names and defaults of their arguments behind the tensor.
-_ALONG: dict[str, dict[str, Any]] = {
-    "sort": {"dim": -1},
-    "argsort": {"dim": -1},
-    "index_select": {"dim": 0},
-    "gather": {"dim": 0},
-    "take_along_dim": {"indices": None, "dim": None},
-    "roll": {"shifts": None, "dims": None},
-}
-_SWAP = ("transpose", "swapaxes", "swapdims")
-_ALL = ("take", "t", "adjoint", "msort")
 _SHAPE = (Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
 # What is of this very tensor, as gradients come to it: not of another with the same numbers.
 _TOLD: tuple[Any, ...] = Tensor.grad, Tensor.grad_fn, Tensor.retains_grad, Tensor.is_leaf
@@ -192,7 +188,7 @@ class Rows(Tensor):
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _SHAPE:
                 return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
-            return _marked(result, depth, size, run) if _keeps_rows(func, args, kwargs) else _unmarked(result)
+            return _marked(result, depth, size, run) if keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
 class Handle(Tensor):
@@ -328,7 +324,7 @@ class _Bound:
         if edge_index is None:  # a convolution inside another's own code, on edges that are real
             return type(self._conv).forward(self._conv, *args, **kwargs)
         self._check_place(edge_index, *range(1, len(self._parameters)))
-        del given[edge_index]
+        edges = given.pop(edge_index)
         x = given.pop(self._parameters[0])
         if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
             x = x[0]
@@ -339,6 +335,10 @@ class _Bound:
                 f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out; a map by type of "
                 f"vertices is sum((node_type == kind)[:, None] * linear(x) for kind, linear in enumerate(linears)))"
             )
+        if (unrolled := _unrolled(self._conv)) is not None:
+            kind, module = unrolled
+            hop = _Bound(module, self._run, self._answer)
+            return kind(self._conv).unroll(x, lambda rows: hop(rows, edges, given.get("edge_weight")))
         given = {name: given[name] for name in (*self._parameters, *given) if given.get(name) is not None}
         if given.get("size") == (len(x), len(x)):  # what a block has, too
             del given["size"]
@@ -359,6 +359,19 @@ class _Bound:
             )
 
 
+# What takes a convolution apart into hops, and the module of one; None: it runs as one.
+_Unrolled = tuple["type[Unrolled]", MessagePassing] | None
+_UNROLLED: "WeakKeyDictionary[MessagePassing, _Unrolled]" = WeakKeyDictionary()
+
+
+def _unrolled(conv: MessagePassing) -> _Unrolled:
+    if conv not in _UNROLLED:
+        kind = cast("type[Unrolled] | None", CONVOLUTIONS.find(type(conv)))
+        _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
+    found = _UNROLLED[conv]
+    return found if found is not None and as_its_class(conv) and found[0].serves(conv) else None
+
+
 def _is_edge_index(value: object) -> bool:
     return isinstance(value, Handle) and value.stands_for == "edge_index"
 
@@ -366,7 +379,7 @@ def _is_edge_index(value: object) -> bool:
 def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:
     """Does a function make [edges, 1] of [edges]?"""
     if function in ("view", "reshape"):
-        return tuple(_many(*(args or kwargs.values()))) == (-1, 1)
+        return tuple(many(*(args or kwargs.values()))) == (-1, 1)
     if function == "unsqueeze":
         return next(iter((*args, *kwargs.values()))) in (1, -1)
     return function == "__getitem__" and args == ((slice(None), None),)
@@ -439,36 +452,6 @@ def _first_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[s
         if given["dim"] % args[0].dim() == 0 and isinstance(given["start"], int) and given["start"] == 0:
             return _First(given["length"], ())
     return None
-
-
-def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
-    """Is what a function gives still a row for each row of its first argument, if there are as many?"""
-    name, x = getattr(func, "__name__", ""), args[0] if args else kwargs.get("input")
-    if not isinstance(x, Tensor):
-        return True
-    if func is Tensor.__getitem__:
-        first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
-        return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
-    if name in _ALONG:
-        names = list(_ALONG[name])
-        given = _ALONG[name] | dict(zip(names, args[1:], strict=False)) | kwargs
-        along = _many(given[names[-1]])
-        return None not in along and all(dim % max(x.dim(), 1) for dim in along)
-    if name == "flip":
-        return all(dim % x.dim() for dim in _many(*(args[1:] or kwargs["dims"])))
-    if name == "permute":
-        return next(iter(_many(*(args[1:] or kwargs["dims"])))) % x.dim() == 0
-    if name in _SWAP:
-        return all(dim % x.dim() for dim in (*args[1:], *kwargs.values()))
-    if name == "__get__":  # of a property, such as x.T
-        of = getattr(getattr(func, "__self__", None), "__name__", "")
-        return not (of in ("T", "H") or (of in ("mT", "mH") and x.dim() == 2))
-    return name not in _ALL
-
-
-def _many(*given: Any) -> Sequence[Any]:
-    """Dimensions, given one by one or as a tuple."""
-    return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def _counted(shape: torch.Size | int, dims: int, asked: Sequence[int], run: Pass) -> torch.Size | int:

@@ -92,12 +92,12 @@ class Space(ABC):
 
     def _meet(self, model: nn.Module) -> None:
         """Get to know a model; its convolutions are copies, so that none of the runs here leaves anything in it."""
-        model = copied(model)
-        model = model.model if isinstance(model, Decoupled) else model
+        model = copied(model.model if isinstance(model, Decoupled) else model)
         self.passage, self.takes_slices = passage(model, self.columns), takes_slices(model, self.columns)
-        first, *rest = convolutions(model, self.columns)
-        all_of_them = enumerate([first._replace(learned=self.passage.learned), *rest])
-        self.convolutions = [met._replace(joined=self.passage.joined.get(depth, ())) for depth, met in all_of_them]
+        self.convolutions = [
+            met._replace(learned=self.passage.goes_on(depth), joined=self.passage.joined.get(depth, ()))
+            for depth, met in enumerate(convolutions(model, self.columns))
+        ]
 
     def learn(self, model: nn.Module) -> None:
         """What the model's layers cost, and what crosses in them."""

@@ -1,12 +1,13 @@
 """What PyG generates for a convolution stays in memory, and TorchScript finds its text there."""
 
 import inspect
+import random
 import subprocess
 import sys
 import tempfile
 
 import torch
-from torch_geometric.nn import MessagePassing, SAGEConv
+from torch_geometric.nn import MessagePassing, SAGEConv, Sequential
 
 from weft.nn import build
 
@@ -28,6 +29,15 @@ def test_nothing_is_written(tmp_path, monkeypatch):
     assert "Doubling_propagate" in type(conv).propagate.__module__
     assert "def propagate(" in inspect.getsource(type(conv).propagate)
     assert not list(tmp_path.iterdir())
+
+
+def test_models_that_are_made_by_the_same_random_numbers_have_forwards_of_their_own():
+    """PyG names what it makes for a sequential model by a number that it draws."""
+    x, edges, found = torch.ones(2, 3), torch.tensor([[0, 1], [1, 1]]), []
+    for layers in (1, 2):
+        random.seed(0)
+        found.append(Sequential("x, edge_index", [(Doubling(), "x, edge_index -> x")] * layers))
+    assert [model(x, edges)[1, 0].item() for model in found] == [4.0, 8.0]
 
 
 def test_a_script_that_is_run_once_more_while_its_model_is_made_goes_on(tmp_path):

@@ -23,8 +23,6 @@ from torch_geometric.nn import (
     ResGatedGraphConv,
     SAGEConv,
     Sequential,
-    SGConv,
-    TAGConv,
     TransformerConv,
 )
 from torch_geometric.utils import add_self_loops, degree
@@ -228,8 +226,6 @@ def test_black_boxes_that_look_at_each_vertexs_own_edges(conv):
 @pytest.mark.parametrize(
     "conv",
     [
-        TAGConv(WIDTH, CLASSES, K=2),
-        SGConv(WIDTH, CLASSES),
         ARMAConv(WIDTH, CLASSES),
         ChebConv(WIDTH, CLASSES, 2),
         GatedGraphConv(WIDTH, 2),

@@ -127,7 +127,7 @@ def refusal(world, graph):
     """How a worker ends that is to plan for such a model."""
     settings = Settings.of(hidden=8, threads=1, fanouts=(4, 3), batch_size=20)
     comm, owners = world.communicator(), Owners(np.linspace(0, 300, WORKERS + 1).astype(int))
-    model = Stack(GCNConv(FEATURES, CLASSES), APPNP(3, 0.1))
+    model = Stack(GCNConv(FEATURES, CLASSES), APPNP(3, 0.1, dropout=0.5))
     with pytest.raises(ModelError) as caught:
         Planner(graph, model, task_of(settings, 2, 60, workers=WORKERS), Workers(owners, world.hosts, comm))
     return str(caught.value)

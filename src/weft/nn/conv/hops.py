@@ -1,0 +1,78 @@
+"""Convolutions of several hops, each of which is a layer of its own: sums by both ends' degrees, again and again."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+from torch_geometric.nn import MessagePassing
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.typing import OptTensor
+
+from weft.nn.conv.blackbox import BlackBox
+from weft.nn.conv.gcn import sums_by_degrees
+from weft.nn.convolution import Call, Convolution
+
+
+class Hop(MessagePassing):
+    """One hop: GCN's sums, without a map of rows."""
+
+    def __init__(self, normalize: bool, add_self_loops: bool) -> None:
+        super().__init__(aggr="add")
+        self.normalize, self.add_self_loops = normalize, add_self_loops
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: OptTensor = None) -> Tensor:
+        """As the modules that it is a part of compute it."""
+        if self.normalize:
+            given = {"add_self_loops": self.add_self_loops, "dtype": x.dtype}
+            edge_index, edge_weight = gcn_norm(edge_index, edge_weight, len(x), **given)
+        return self.propagate(edge_index, x=x, edge_weight=edge_weight)
+
+    def message(self, x_j: Tensor, edge_weight: OptTensor) -> Tensor:
+        """A row, by its edge's weight."""
+        return x_j if edge_weight is None else edge_weight.view(-1, 1) * x_j
+
+
+class HopSums(Convolution):
+    """A hop; of inputs that stay it is made once."""
+
+    module: ClassVar[type] = Hop
+
+    adds_up = True
+
+    def run(self, call: Call) -> Tensor:
+        conv = call.conv
+        name = f"gcn {conv.normalize} False {conv.add_self_loops} {call.edge_weight}"
+        (sums,) = call.layer.inputs.once(name, call.x, lambda: (sums_by_degrees(call, call.x),))
+        return sums
+
+    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
+        """Rows are as wide behind it."""
+        return min(raw, 2 * out), min(raw, 2 * out)
+
+
+class Unrolled(Convolution):
+    """A convolution whose forward is taken apart into hops, and maps of rows between them.
+
+    So it is as many layers of a plan, each placed like any other, and takes a fanout for each.
+    """
+
+    unrolls: ClassVar[bool] = True
+    adds_up = True
+
+    @classmethod
+    def serves(cls, conv: MessagePassing) -> bool:
+        return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False)
+
+    @classmethod
+    def hop_of(cls, conv: MessagePassing) -> MessagePassing:
+        """The module of one hop."""
+        return Hop(getattr(conv, "normalize", True), getattr(conv, "add_self_loops", False))
+
+    @abstractmethod
+    def unroll(self, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
+        """What the module makes of rows; `hop`: rows -> their sums over neighbours."""
+
+    def run(self, call: Call) -> Tensor:
+        """In one piece, where it is not taken apart: as it is."""
+        return BlackBox(self.conv).run(call)
