@@ -64,7 +64,6 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     `several`: are there several workers?
     """
     check_can_run(model)
-    check_without_rows(model, width)
     takes_attributes(model, width)  # found out by a forward that no trial is to see
     widths: Widths = {}
     for training in (False, True):
@@ -74,11 +73,12 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
                 whole, part = tried(_SOME), tried(_PART)
             except ModelError:
                 if training:  # it does not run so by itself
-                    return
+                    break
                 raise
             if whole.generators != part.generators:
                 whole, part = _undisturbed(whole, tried, _SOME), _undisturbed(part, tried, _PART)
             _check(model, whole, part, tried, several, " in training" if training else "")
+    check_without_rows(model, width)
 
 
 def _undisturbed(trial: _Trial, tried: Callable[..., _Trial], rows: int) -> _Trial:

@@ -14,7 +14,7 @@ from weft.nn.conv.gcn import sums_by_degrees
 from weft.nn.convolution import Call, Convolution
 
 
-class Hop(MessagePassing):
+class DegreeHop(MessagePassing):
     """One hop: GCN's sums, without a map of rows."""
 
     def __init__(self, normalize: bool, add_self_loops: bool) -> None:
@@ -36,7 +36,7 @@ class Hop(MessagePassing):
 class HopSums(Convolution):
     """A hop; of inputs that stay it is made once."""
 
-    module: ClassVar[type] = Hop
+    module: ClassVar[type] = DegreeHop
 
     adds_up = True
 
@@ -67,7 +67,7 @@ class Unrolled(Convolution):
     @classmethod
     def hop_of(cls, conv: MessagePassing) -> MessagePassing:
         """The module of one hop."""
-        return Hop(getattr(conv, "normalize", True), getattr(conv, "add_self_loops", False))
+        return DegreeHop(getattr(conv, "normalize", True), getattr(conv, "add_self_loops", False))
 
     @abstractmethod
     def unroll(self, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
