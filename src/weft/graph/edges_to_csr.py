@@ -26,7 +26,7 @@ class EdgeOptions:
     """What happens to edges on their way into a graph."""
 
     undirected: bool = False  # every edge both ways, each pair once (implies drop_duplicates)
-    self_loops: str = "keep"  # keep, remove, or add where missing
+    self_loops: str = "keep"  # keep, remove, or add where missing; not to edges that have types
     drop_duplicates: bool = False
 
     def __post_init__(self) -> None:
@@ -37,6 +37,14 @@ class EdgeOptions:
     def unique(self) -> bool:
         """Is each edge kept once?"""
         return self.drop_duplicates or self.undirected
+
+    def check_for_types(self) -> None:
+        """Refuse what edges can't be given that have types."""
+        if self.self_loops == "add":
+            raise InputError(
+                "edges have types, and the loops of self_loops = 'add' would be of the first one: add them as a relation of "
+                "their own (`weft import --self-relation`)"
+            )
 
 
 @dataclass(frozen=True)
@@ -153,6 +161,7 @@ class _ListsMaker:
                 raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
         if chunk.type is not None:
             checked_types("edge", chunk.type)
+            self._options.check_for_types()
         if chunk.weight is not None:
             check_weights(chunk.weight, self.edges)
         self.weighted, self.typed = self.weighted or chunk.weight is not None, self.typed or chunk.type is not None

@@ -76,7 +76,7 @@ def test_lists_equal_the_slow_ones_whatever_the_memory(tmp_path, options, extras
     rng = np.random.default_rng(0)
     src, dst = rng.integers(0, 60, 500), (60 * rng.random(500) ** 2).astype(np.int64)
     weight = rng.integers(1, 9, 500).astype(np.float32) if extras else None
-    kind = rng.integers(0, 3, 500).astype(np.int32) if extras else None
+    kind = rng.integers(0, 3, 500).astype(np.int32) if extras and options.self_loops != "add" else None
 
     def edges():
         for a in range(0, 500, 77):
@@ -87,6 +87,14 @@ def test_lists_equal_the_slow_ones_whatever_the_memory(tmp_path, options, extras
     graph = Graph.open(tmp_path / "g")
     graph.verify()
     assert lists_of(graph) == slow_lists(src, dst, 61, weight, kind, options)
+
+
+def test_loops_are_not_added_to_edges_of_types_as_of_the_first_one(folder, tmp_path, capsys):
+    assert main(["import", str(folder), str(tmp_path / "g"), "--self-loops", "add"]) == 2
+    assert "relation of their own (`weft import --self-relation`)" in capsys.readouterr().err
+    assert main(["import", str(folder), str(tmp_path / "g"), "--self-relation"]) == 0
+    with pytest.raises(InputError, match="would be of the first one"):
+        Graph.from_arrays(np.array([[0], [1]]), edge_type=np.zeros(1, dtype=np.int32), self_loops="add")
 
 
 @pytest.fixture

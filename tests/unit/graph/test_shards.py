@@ -61,6 +61,7 @@ def write_tables(folder, ids="text", empty=False, seed=0, **more):
 
 
 FULL = TableColumns(weight="w", type="t", features="f0,f1", label="label", split="part")
+UNTYPED = replace(FULL, type=None)
 FLAGS = ["--weight", "w", "--type", "t", "--features", "f0,f1", "--label", "label", "--split-column", "part"]
 
 
@@ -102,8 +103,8 @@ CASES = {
     "both ways": ("text", {"columns": FULL, "options": EdgeOptions(undirected=True)}, [*FLAGS, "--undirected"]),
     "both ways, owners": (
         "numbers",
-        {"columns": FULL, "options": EdgeOptions(undirected=True, self_loops="add"), "owner": "owner"},
-        [*FLAGS, "--undirected", "--self-loops", "add"],
+        {"columns": UNTYPED, "options": EdgeOptions(undirected=True, self_loops="add"), "owner": "owner"},
+        [flag for flag in FLAGS if flag not in ("--type", "t")] + ["--undirected", "--self-loops", "add"],
     ),
     "cleaned": (
         "positions",
@@ -273,6 +274,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
     spoiled(tables, "edges", src=src, w=[*[1.0] * 1400, float("nan"), *[1.0] * 599])
     refused("the weight of edge 1400 is nan")
     refused("there are labels but no split", columns=TableColumns(label="label"))
+    refused("edges have types, and the loops of self_loops = 'add'", options=EdgeOptions(self_loops="add"))
     refused("column owner runs from 0 to 2: 1 owners are 0 to 0", owner="owner", parts=1)
     refused("has no column 'f9'", columns=TableColumns(features="f9"))
     refused("are columns of the vertex table", ConfigError, nodes=None)

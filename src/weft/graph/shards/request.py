@@ -90,6 +90,8 @@ def _check(request: ShardRequest) -> None:
         raise ConfigError("features, labels, split and owners are columns of the vertex table: name it with --nodes")
     if named.label and not named.split:
         raise InputError("there are labels but no split: name its column with --split-column")
+    if named.type:
+        request.options.check_for_types()
     if request.parts is not None and request.parts < 1:
         raise ConfigError(f"{request.parts} parts are not possible: give at least 1")
     if request.owner and request.parts is None:

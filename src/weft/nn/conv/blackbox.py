@@ -27,6 +27,7 @@ from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
 _TRIED = 8  # vertices of the graph on which a module is tried
+_GIVE_EDGES = "give such vertices an edge (`weft import --self-loops add`; --self-relation, where edges have types)"
 _JOINING = (torch.cat, torch.concat, torch.concatenate, torch.hstack)
 
 
@@ -74,7 +75,7 @@ class BlackBox(Convolution):
         if by_number:
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
-                f"batches number vertices otherwise: give such vertices an edge (`weft import --self-loops add`)"
+                f"batches number vertices otherwise: {_GIVE_EDGES}"
             )
         self._looked_at_lone = True
 
@@ -216,7 +217,7 @@ class _OwnForward(Merge):
                 raise
             raise ModelError(
                 f"{self._call.conv} failed on a batch in which {alone:,} vertices have no in-edges ({reason_of(error)}): "
-                f"take an aggregation that can do without, or give such vertices an edge (`weft import --self-loops add`)"
+                f"take an aggregation that can do without, or {_GIVE_EDGES}"
             ) from error
 
 
