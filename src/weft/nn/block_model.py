@@ -19,8 +19,9 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
+from weft.nn.handles import Handle
 from weft.nn.kept_state import plain_state
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Handle, Pass, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
 

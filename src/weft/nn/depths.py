@@ -17,8 +17,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
+from weft.nn.handles import Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Handle, Hooked, Pass, call_model
+from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Hooked, Pass, call_model
 from weft.nn.small_graph import alike
 
 DEEPEST = 1000  # convolutions in a row
@@ -240,6 +241,8 @@ class _WithinTables(TorchFunctionMode):
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         given, named = list(args), kwargs or {}
+        if given and isinstance(given[0], Handle):  # which tells of what the model does with it
+            return func(*given, **named)
         if func in (F.embedding, F.embedding_bag) and len(given) > 1:
             given[0] = given[0].remainder(len(given[1]))
             named = {**named, "max_norm": None}  # which would change the table

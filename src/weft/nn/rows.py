@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, SlicesError, caller_outside
+from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
 from weft.nn.as_its_class import as_its_class
 from weft.nn.functional import dropped
+from weft.nn.handles import Handle, is_edge_index
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.nn.same_rows import keeps_rows, many
 from weft.operations import linear
@@ -191,41 +192,6 @@ class Rows(Tensor):
             return _marked(result, depth, size, run) if keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
-class Handle(Tensor):
-    """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
-
-    stands_for: str
-    column: bool  # does it stand for values [edges, 1], not [edges]?
-
-    @staticmethod
-    def of(name: str, column: bool = False) -> "Handle":
-        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
-        shape = (2, 0) if name == "edge_index" else (0,)
-        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
-        handle.stands_for, handle.column = name, column
-        return handle
-
-    def shaped(self, values: Tensor) -> Tensor:
-        """Values of edges in the shape that it stands for."""
-        return values[:, None] if self.column else values
-
-    @classmethod
-    def __torch_function__(
-        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        """Refuse: the whole graph's edges do not exist here. That values are to be a column is noted."""
-        if _makes_column(getattr(func, "__name__", ""), args[1:], kwargs or {}) and not _is_edge_index(args[0]):
-            return Handle.of(args[0].stands_for, column=True)
-        if getattr(func, "__name__", "") in ("__get__", "as_subclass", "dim", "size"):
-            with torch._C.DisableTorchFunctionSubclass():
-                return func(*args, **(kwargs or {}))
-        raise ModelError(
-            f"the model computes with the graph's edges outside of a convolution ({getattr(func, '__name__', func)} in "
-            f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
-            f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
-        )
-
-
 def without_depth(x: Tensor) -> Tensor:
     """The same rows as an ordinary tensor, whether or not they know their depth."""
     return x.plain() if isinstance(x, Rows) else x
@@ -320,7 +286,7 @@ class _Bound:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(self._parameters, args, strict=False)) | kwargs
-        edge_index = next((name for name, value in given.items() if _is_edge_index(value)), None)
+        edge_index = next((name for name, value in given.items() if is_edge_index(value)), None)
         if edge_index is None:  # a convolution inside another's own code, on edges that are real
             return type(self._conv).forward(self._conv, *args, **kwargs)
         self._check_place(edge_index, *range(1, len(self._parameters)))
@@ -370,19 +336,6 @@ def _unrolled(conv: MessagePassing) -> _Unrolled:
         _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
     found = _UNROLLED[conv]
     return found if found is not None and as_its_class(conv) and found[0].serves(conv) else None
-
-
-def _is_edge_index(value: object) -> bool:
-    return isinstance(value, Handle) and value.stands_for == "edge_index"
-
-
-def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Does a function make [edges, 1] of [edges]?"""
-    if function in ("view", "reshape"):
-        return tuple(many(*(args or kwargs.values()))) == (-1, 1)
-    if function == "unsqueeze":
-        return next(iter((*args, *kwargs.values()))) in (1, -1)
-    return function == "__getitem__" and args == ((slice(None), None),)
 
 
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from test_models import CLASSES, WIDTH, make_graph, rand
 from torch import nn
-from torch_geometric.nn import FiLMConv, RGATConv, RGCNConv
+from torch_geometric.nn import FiLMConv, GCNConv, RGATConv, RGCNConv
 
 from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel, LayerwiseRunner, build
@@ -191,7 +191,39 @@ def test_pairs_hold_every_edge_once(destinations, sources, edges):
     assert len(set(found)) == other.block.num_src
 
 
+CONVERTED = {
+    "long": lambda types, x: types.long(),
+    "int": lambda types, x: types.int(),
+    "to": lambda types, x: types.to(x.device).to(x.device, dtype=torch.long, non_blocking=True),
+}
+
+
+class Converted(One):
+    def __init__(self, conv, how):
+        super().__init__(conv)
+        self.how = how
+
+    def forward(self, x, edge_index, edge_type):
+        return self.conv(x, edge_index.to(x.device), self.how(edge_type, x))
+
+
+@pytest.mark.parametrize("how", CONVERTED)
+def test_types_may_be_converted_to_what_they_are(how):
+    assert_equals_pyg(Converted(RGCNConv(WIDE, CLASSES, RELATIONS), CONVERTED[how]))
+
+
 class TestMistakes:
+    def test_types_that_are_computed_with(self):
+        class Embeds(Converted):
+            def __init__(self):
+                super().__init__(GCNConv(WIDE, CLASSES), lambda types, x: self.weights(types).view(-1))
+                self.weights = nn.Embedding(RELATIONS, 1)
+
+        floats = Converted(GCNConv(WIDE, CLASSES), lambda types, x: types.float())
+        for model, name in ((Embeds(), "embedding"), (floats, "float")):
+            with pytest.raises(ModelError, match=rf"edges outside of a convolution \({name} in "):
+                assert BlockModel(model, WIDE).depth
+
     def test_more_types_than_relations(self):
         graph, _ = typed_graph()
         sample = NeighborSampler(graph, [-1]).sample(torch.arange(40), 0, 0)

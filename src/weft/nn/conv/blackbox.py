@@ -18,9 +18,10 @@ from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
+from weft.nn.handles import Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
-from weft.nn.rows import Handle, by_running_averages
+from weft.nn.rows import by_running_averages
 from weft.nn.small_graph import alike
 from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer

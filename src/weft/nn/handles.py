@@ -1,0 +1,77 @@
+"""Handles: what stands for a graph's edges in a model's forward, until a convolution gets them of a block."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from weft.errors import ModelError, caller_outside
+
+_TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
+
+
+class Handle(Tensor):
+    """Stands for `edge_index` (or edge weights, types) on the way from the model's forward to its convolutions."""
+
+    stands_for: str
+    column: bool  # does it stand for values [edges, 1], not [edges]?
+
+    @staticmethod
+    def of(name: str, column: bool = False) -> "Handle":
+        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
+        shape = (2, 0) if name == "edge_index" else (0,)
+        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
+        handle.stands_for, handle.column = name, column
+        return handle
+
+    def shaped(self, values: Tensor) -> Tensor:
+        """Values of edges in the shape that it stands for."""
+        return values[:, None] if self.column else values
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Refuse: the whole graph's edges do not exist here. That values are to be a column is noted."""
+        name, of = getattr(func, "__name__", str(func)), args[0] if args else None
+        if isinstance(of, Handle):
+            if _makes_column(name, args[1:], kwargs or {}) and not is_edge_index(of):
+                return Handle.of(of.stands_for, column=True)
+            if name in ("__get__", "as_subclass", "dim", "size"):
+                with torch._C.DisableTorchFunctionSubclass():
+                    return func(*args, **(kwargs or {}))
+            if _keeps_values(of, name, (*args[1:], *(kwargs or {}).values())):
+                return of
+        raise ModelError(
+            f"the model computes with the graph's edges outside of a convolution ({name} in "
+            f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
+            f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
+        )
+
+
+def is_edge_index(value: object) -> bool:
+    """Does it stand for `edge_index`?"""
+    return isinstance(value, Handle) and value.stands_for == "edge_index"
+
+
+def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Does a function make [edges, 1] of [edges]?"""
+    given = (*args, *kwargs.values())
+    if function in ("view", "reshape"):
+        return given in ((-1, 1), ((-1, 1),), ([-1, 1],))
+    if function == "unsqueeze":
+        return given[0] in (1, -1)
+    return function == "__getitem__" and args == ((slice(None), None),)
+
+
+def _keeps_values(handle: Handle, function: str, given: tuple) -> bool:
+    """Does a function only move values, or convert them to a type in which they are the same?"""
+    wanted: torch.dtype | None = _TYPES.get(function)
+    if function == "to":
+        types = [one.dtype if isinstance(one, Tensor) else one for one in given]
+        wanted = next((one for one in types if isinstance(one, torch.dtype)), None)
+    elif wanted is None:
+        return False
+    kept = ("float", "double") if handle.stands_for == "edge_weight" else ("long", "int")
+    return wanted is None or wanted in [_TYPES[name] for name in kept]
