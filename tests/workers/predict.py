@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import torch
 from torch import nn
 from torch_geometric.nn import GCN2Conv, Sequential, TAGConv
@@ -93,6 +94,26 @@ def default(world, graph, hosts, rows, given):
     whole = torch.stack(trainer.run.comm.gather(mine)).sum(0).tolist()
     trainer.close()
     return str(best.plan), best.sent, dict(zip(best.sent, whole, strict=True))
+
+
+def fill(world, graph, hosts, plans, given):
+    """(plan, bytes predicted to go over the busiest link while its cache is filled, bytes that did)."""
+    graph, settings = Graph.open(graph), Settings.of(model="rgcn", hidden=8, threads=1, **given)
+    machines = tuple(Host(f"h{n + 1}", 1.0, 1e10, hosts.count(n)) for n in sorted(set(hosts)))
+    cluster = Cluster(machines, 0.0, 0.0, 1e9, WORK | {"carry": 0.0})  # seconds are bytes
+    trainer, told = Trainer(graph, make_model(settings, graph), settings, world=world), []
+    planner = planner_for(settings, graph, trainer.model, world)
+    for fields in plans:
+        plan, before = Plan.from_dict(fields), world.traffic.sent().get("fetch", [0] * world.size)
+        trainer.use(plan)
+        mine = np.array(world.traffic.sent()["fetch"]) - before
+        of_workers = torch.stack(trainer.run.comm.gather(torch.from_numpy(mine).double())).numpy()
+        host = np.array(hosts)
+        far = np.where(np.equal.outer(host, host), 0.0, of_workers)
+        by_link = [far[host == one].sum() for one in set(hosts)] + [far[:, host == one].sum() for one in set(hosts)]
+        told.append([str(plan), planner.space.filling(plan, cluster), max(by_link)])
+    trainer.close()
+    return told
 
 
 def sent(world):

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from predict import default, predict
+from predict import default, fill, predict
 
-from weft.graph import communities
+from weft.graph import HeteroFeatures, communities
 from weft.partition import allocate, write_partitioned
 
 WORKERS = 3
@@ -98,6 +98,19 @@ def run(ranks, folder, plans, models, settings, shares=None, relations=0, hosts=
     return ranks(workers, predict, folder / "parts", models, plans, settings, hosts=hosts)
 
 
+def typed_parts(folder, workers, widths=(60, 4, 0)):
+    """The same graph with vertices of several types, rows as wide as each type's, and a relation for each two types."""
+    graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
+    rng = np.random.default_rng(0)
+    kinds = rng.choice(len(widths), 1500, p=(0.2, 0.4, 0.4)).astype(np.uint8)
+    tables = [rng.standard_normal((int((kinds == at).sum()), width), np.float32) for at, width in enumerate(widths)]
+    dst = np.repeat(np.arange(1500), np.diff(graph.indptr))
+    relation = (kinds[graph.indices] * len(widths) + kinds[dst]).astype(np.int32)
+    typed = {"vertex_type": kinds, "edge_type": relation, "features": HeteroFeatures(kinds, tuple(tables))}
+    write_partitioned(replace(graph, **typed), allocate(graph, workers, "metis"), workers, folder / "parts")
+    return folder / "parts"
+
+
 def test_bytes_by_stage_are_those_predicted(told):
     assert compared(told[0]) >= 63
 
@@ -171,6 +184,33 @@ def test_rows_of_relations_are_told_nearly_on_slices_of_the_full_graph(ranks, tm
     for predicted, sent in found:
         assert sent["exchange"] == pytest.approx(predicted["exchange"], rel=0.06)
     assert all(figures == told[0] for figures in told[1:])
+
+
+OF_TYPES = [PLANS[at] for at in (0, 1, 3, 4, 7, 9, 11, 13, 14, 16)]
+
+
+def test_rows_are_priced_as_wide_as_each_type_of_vertices_has_them(ranks, tmp_path):
+    plans = [*OF_TYPES, PLANS[0] | {"wire": "float16"}]
+    told = ranks(WORKERS, predict, typed_parts(tmp_path, WORKERS), ["rgcn"], plans, of_batches(100.0))
+    assert compared(told[0]) == len(plans)
+    assert all(figures == told[0] for figures in told[1:])
+
+
+def test_so_they_are_where_a_host_has_several_workers(ranks, tmp_path):
+    """These hand rows on padded."""
+    hosts, whole = (0, 0, 1, 1), [PLANS[0], PLANS[4], PLANS[6], PLANS[13]]
+    plans = [PLANS[9], PLANS[16], *(plan | {"group": group} for plan in whole for group in ("all", "host"))]
+    told = ranks(4, predict, typed_parts(tmp_path, 4), ["rgcn"], plans, of_batches(100.0), hosts=hosts)
+    assert compared(told[0]) == len(plans)
+    assert all(figures == told[0] for figures in told[1:])
+
+
+@pytest.mark.parametrize("hosts", [(0, 1, 2), (0, 0, 1, 1)])
+def test_caches_are_filled_by_rows_as_wide_as_they_are(ranks, tmp_path, hosts):
+    plans = [PLANS[13], PLANS[13] | {"wire": "float16"}, PLANS[16]]
+    parts = typed_parts(tmp_path, len(hosts))
+    for plan, predicted, most in ranks(len(hosts), fill, parts, hosts, plans, of_batches(100.0), hosts=hosts)[0]:
+        assert most == pytest.approx(predicted, rel=0.01, abs=200), plan
 
 
 def test_so_they_are_of_micro_batches(ranks, tmp_path):

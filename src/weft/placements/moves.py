@@ -33,6 +33,7 @@ class Moves:
     inputs: RowCounts = 0.0  # the first layer's rows, by who stores them; besides those that it holds as their owner
     taken: np.ndarray | None = None  # the same ones, as bools of all sources: a host's workers fetch each of them once,
     fetched: RowCounts = 0.0  # and where hosts have several, this was counted then: by who hands rows to this worker
+    narrower: RowCounts = 0.0  # and by how many whole rows those of other hosts are narrower than the widest type's
     slices: RowCounts = 1.0  # the share of a row's columns that it computes with, [1]; 1: whole rows
 
 

@@ -66,6 +66,7 @@ class Drawn:
     kept: np.ndarray  # and all rows that it holds, by the worker that stores them
     met: np.ndarray  # [workers, 1]: inputs that are read in devices' caches, so that they are not copied there;
     lent: np.ndarray  # of these, such as are read in those of other devices: by whose it is
+    narrower: np.ndarray | float = 0.0  # by how many whole rows those of `kept` are narrower than the widest type's
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.features import rooms
-from weft.graph import Graph, ProgressCallback, out_degrees
+from weft.graph import Graph, HeteroFeatures, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
@@ -44,7 +44,7 @@ class _Hop(NamedTuple):
     vertices: np.ndarray  # all of them,
     block: Block
     owner: np.ndarray  # the member that answers for each,
-    fetcher: np.ndarray | None  # and where hosts divide inputs: which of its workers fetches each; -1: none needs to
+    fetcher: np.ndarray | None  # and of inputs of other hosts: which of its workers fetches each; -1: none needs to
 
 
 class _Fetch(NamedTuple):
@@ -82,7 +82,7 @@ class Traversal:
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
         self._first: dict[str, list[_Hop]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
-        # Where hosts divide inputs, of each batch: those of other hosts that this worker holds under owners.
+        # Where inputs of other hosts are looked at, of each batch: such as this worker holds under owners.
         self._held: list[np.ndarray] = []
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
@@ -154,8 +154,9 @@ class Traversal:
         lent, rank = np.zeros(members.stored.size), members.ranks[self._member]
         lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
         lent[rank] = 0.0
-        drawn, kept = batch.drawn[key], self._stored(parts[members.host.index(rank)])
-        batch.drawn[key] = replace(drawn, kept=kept, met=drawn.cached, lent=lent)
+        drawn, kept = batch.drawn[key], parts[members.host.index(rank)]
+        stored, narrower = self._stored(kept), members.narrower(kept)
+        batch.drawn[key] = replace(drawn, kept=stored, narrower=narrower, met=drawn.cached, lent=lent)
         self._kept[key] = np.concatenate(parts)
 
     def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
@@ -168,7 +169,8 @@ class Traversal:
             cached[kept[self._answers(kept) == self._member]] = False
         self.count(batch, key, hop, cached[hop.vertices], seeds=len(self._costs) == 1)
         drawn, self._kept[key] = batch.drawn[key], kept
-        batch.drawn[key] = replace(drawn, kept=self._stored(kept), met=(drawn.cached + met) * members.on_device)
+        met_there = (drawn.cached + met) * members.on_device
+        batch.drawn[key] = replace(drawn, kept=self._stored(kept), narrower=members.narrower(kept), met=met_there)
 
     def asks(self, number: int) -> list[list[np.ndarray]]:
         """For each layer of a batch that is new: its inputs of other hosts, by the worker of this one that fetches them.
@@ -205,7 +207,8 @@ class Traversal:
             fetched = np.array([float(np.count_nonzero(once[first:end])) for first, end in spans])
             fetched[self._members.host] += [len(ids) for ids in own]
             fetched[self._members.ranks[self._member]] = 0.0
-            moves |= {placed: replace(moves[placed], fetched=fetched) for placed in fetch.layers}
+            narrower = self._members.narrower(np.flatnonzero(once))
+            moves |= {one: replace(moves[one], fetched=fetched, narrower=narrower) for one in fetch.layers}
         self._fetches.clear()
 
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
@@ -346,13 +349,15 @@ class DryRun:
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked = 0  # batches
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
-        divide = 1 < len(by_host) < len(workers.hosts)
+        rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
+        divide = len(by_host) > 1 and (len(by_host) < len(workers.hosts) or rows is not None)
         self._traversals, self._evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
             ranks = self._teams[team]
             host = sorted(workers.near[worker])
-            members = Members(self._owners[team], workers.owners, ranks, ranks.index(worker), host, divide, on_device)
+            known = ranks, ranks.index(worker), host, divide, on_device, rows
+            members = Members(self._owners[team], workers.owners, *known)
             sampler = make_sampler(
                 sampling.sampler,
                 graph,

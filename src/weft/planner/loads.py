@@ -376,7 +376,7 @@ class Counted:
             load.move("fetch", handed.T * row * self._half)
         if far.any():
             load.move("fetch", far * self._setting.id_bytes)
-            load.move("fetch", far.T * row * self._half)
+            load.move("fetch", (far - moves.narrower).T * row * self._half)
 
     def _lend(self, load: Load, lent: np.ndarray) -> None:
         """Rows go from device to device, as they are stored, once it was told which places in caches they have."""

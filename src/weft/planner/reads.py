@@ -8,6 +8,7 @@ import numpy as np
 
 from weft.exchange import Owners
 from weft.features import LEAST, by_reads, dealt_among, edges_from, hottest_of_each, left_out
+from weft.graph import HeteroFeatures
 from weft.planner.counts import STATES
 from weft.sampling import Block
 
@@ -21,8 +22,16 @@ class Members:
     ranks: Sequence[int]  # of the members
     own: int  # the member that counts
     host: Sequence[int]  # the workers of its host, whose rows it reads itself
-    divide: bool = False  # do hosts have several workers, which divide what they fetch of other hosts?
+    divide: bool = False  # are inputs of other hosts looked at, of which a host's workers each fetch some?
     on_device: bool = False  # are caches there?
+    rows: HeteroFeatures | None = None  # of several widths, where vertices have types
+
+    def narrower(self, vertices: np.ndarray) -> np.ndarray | float:
+        """By how many whole rows they are narrower than the widest type's, by who stores them; 0: all are of one width."""
+        if self.rows is None:
+            return 0.0
+        missing = 1 - self.rows.widths / max(1, self.rows.shape[1])  # of each type
+        return np.bincount(self.stored.member_of(vertices), missing[self.rows.types[vertices]], self.stored.size)
 
     def left_out(self, at_owners: bool) -> frozenset[int]:
         """The workers whose rows its cache leaves out; a team that answers for all vertices is enough by itself."""

@@ -25,7 +25,7 @@ from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placemen
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
 from weft.planner.cluster import Cluster, Host, device_of
-from weft.planner.counts import Counts, PlacedHop, held_below, shapes_of
+from weft.planner.counts import Counts, Drawn, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
 from weft.planner.earlier import Earlier
@@ -269,7 +269,7 @@ class Space(ABC):
 
     def absent(self, cluster: Cluster) -> float:
         """The share of rows that are not in memory, where it is largest."""
-        rows = self.vertices * self.row / self.size
+        rows = self.graph.features.nbytes / self.size if self.graph.features is not None else 0.0
         return max(max(0.0, 1 - host.memory / max(1.0, rows * host.workers)) for host in cluster.hosts)
 
     def half(self, wire: str) -> bool:
@@ -449,7 +449,7 @@ class MiniBatches(Space):
         lists *= {"partitioned": 1 / self.size, "replicated": 1 / near}[plan.topology]
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
-        first, kept = self._kept(plan)
+        first, kept = self._first(plan), self._cache(plan).kept
         if first.kind.takes == {INPUT}:
             width = -(-self.columns // self._members[plan.group])
             lists += self.vertices * width * self.row / self.columns
@@ -461,18 +461,18 @@ class MiniBatches(Space):
 
     def filling(self, plan: Plan, cluster: Cluster) -> float:
         """As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices."""
-        first, kept = self._kept(plan)
-        far = self._of_others(kept)
+        first, cache = self._first(plan), self._cache(plan)
+        far, narrower = self._of_others(cache.kept), self._of_others(cache.narrower)
+        sent = (far - narrower) * self.row * (0.5 if self.half(plan.wire) else 1.0) + far * self.setting.id_bytes
         if not (first.key.of_host or (self.task.on_device and first.kind.splits)):
-            far = far / np.array([[len(mates)] for mates in self.workers.near])
-        sent = far * (self.row * (0.5 if self.half(plan.wire) else 1.0) + self.setting.id_bytes)
-        return self.prices(vars(plan), cluster).prices.filling(sent, kept)
+            sent = sent / np.array([[len(mates)] for mates in self.workers.near])
+        return self.prices(vars(plan), cluster).prices.filling(sent, cache.kept)
 
     def cached(self, plan: Plan) -> tuple[float, float, float]:
         load = layers_of(plan)[-1].load(Counted(self.counts[plan.group, False].batch, self.setting))
         met, lent, inputs = (float(np.sum(figures)) for figures in (load.met, load.lent, load.inputs))
         shares = (met / inputs, lent / inputs) if inputs else (0.0, 0.0)
-        return float(self._kept(plan)[1].sum(1).max()) * self.row, *shares
+        return float(self._cache(plan).kept.sum(1).max()) * self.row, *shares
 
     def lists_there(self, topology: str, cluster: Cluster) -> float:
         """As training decides it: uniform draws, of lists that half of a device's memory may hold."""
@@ -489,12 +489,11 @@ class MiniBatches(Space):
         """The layer that reads inputs."""
         return _layer_of(plan, 0).placed
 
-    def _kept(self, plan: Plan) -> tuple[PlacedHop, np.ndarray]:
-        """The same, and the rows in each worker's cache, by who stores them."""
-        first = self._first(plan)
-        return first, self.counts[plan.group, False].batch.drawn[first.key].kept
+    def _cache(self, plan: Plan) -> Drawn:
+        """What is drawn for that layer: the rows in each worker's cache, by who stores them."""
+        return self.counts[plan.group, False].batch.drawn[self._first(plan).key]
 
-    def _of_others(self, kept: np.ndarray) -> np.ndarray:
+    def _of_others(self, kept: np.ndarray | float) -> np.ndarray:
         """Those that other hosts store."""
         host = np.array(self.workers.hosts)
         return np.where(np.equal.outer(host, host), 0.0, kept)
