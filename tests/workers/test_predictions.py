@@ -213,6 +213,16 @@ def test_caches_are_filled_by_rows_as_wide_as_they_are(ranks, tmp_path, hosts):
         assert most == pytest.approx(predicted, rel=0.01, abs=200), plan
 
 
+def test_rows_of_relations_between_types_are_told_nearly_on_slices_of_the_full_graph(ranks, tmp_path):
+    plans = [plan | {"scope": "graph", "seeds": "home"} for plan in ({"layers": ["columns"] * 2},)]
+    settings, models = {"full_graph": True, "layers": 2, "plan": "halo"}, ["rgcn", "rgat"]
+    told = ranks(WORKERS, predict, typed_parts(tmp_path, WORKERS), models, plans, settings)
+    found = [(predicted, sent) for _, _, predicted, sent in told[0] if sent]
+    assert len(found) == 2
+    for predicted, sent in found:
+        assert sent["exchange"] == pytest.approx(predicted["exchange"], rel=0.06)
+
+
 def test_so_they_are_of_micro_batches(ranks, tmp_path):
     """Gradients are summed once a batch; the last batch is smaller, and has as many micro-batches."""
     chosen = [PLANS[at] for at in (0, 2, 3, 9)]

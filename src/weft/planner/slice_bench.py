@@ -92,17 +92,33 @@ def _of_each(workers: int, counted: Callable[[int], list[Recorded]], alike: bool
 
 
 def _sampled(graph: Graph, rows: int) -> Block:
-    """As many edges as some of the graph's vertices have, with their types, from random ones: the same on every worker."""
+    """As many edges as some of the graph's vertices have, with their types, from random ones: the same on every worker.
+
+    A relation may join vertices of two types alone: sources are of the type that they have.
+    """
     chosen = np.linspace(0, graph.num_vertices - 1, rows).astype(np.int64)
     first, counts = graph.indptr[chosen], np.diff(graph.indptr)[chosen]
     counts = np.minimum(counts, max(1, _SAMPLED_EDGES // rows))
     indptr = np.concatenate([[0], np.cumsum(counts)])
     edges = np.repeat(first - indptr[:-1], counts) + np.arange(indptr[-1])
-    src = torch.randint(rows, (len(edges),), generator=torch.Generator().manual_seed(0), dtype=torch.int32)
+    src = torch.from_numpy(_sources(graph, chosen, edges))
     values = {"edge_weight": torch.ones(len(edges))}
     if graph.edge_type is not None:
         values["edge_type"] = torch.from_numpy(graph.edge_type[edges].astype(np.int64))
     return Block(torch.from_numpy(indptr), src, rows, values=values)
+
+
+def _sources(graph: Graph, chosen: np.ndarray, edges: np.ndarray) -> np.ndarray:
+    """For each edge a random one of some chosen vertices, of its source's type if there is one: its place."""
+    generator, src = torch.Generator().manual_seed(0), np.zeros(len(edges), dtype=np.int32)
+    kinds, wanted = np.zeros(len(chosen), dtype=np.uint8), np.zeros(len(edges), dtype=np.uint8)
+    if graph.vertex_type is not None:
+        kinds, wanted = graph.vertex_type[chosen], graph.vertex_type[graph.indices[edges]]
+    for kind in np.unique(wanted):
+        at, places = np.flatnonzero(wanted == kind), np.flatnonzero(kinds == kind)
+        places = places if len(places) else np.arange(len(chosen))
+        src[at] = places[torch.randint(len(places), (len(at),), generator=generator).numpy()]
+    return src
 
 
 def mixing(graph: Graph, width: int, workers: int) -> tuple[float, float]:
