@@ -25,7 +25,7 @@ from weft.nn.as_its_class import as_its_class
 from weft.nn.functional import dropped
 from weft.nn.handles import Handle, is_edge_index
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
-from weft.nn.same_rows import keeps_rows, many
+from weft.nn.same_rows import keeps_rows
 from weft.operations import linear
 from weft.plugins import CONVOLUTIONS
 
