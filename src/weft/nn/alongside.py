@@ -37,7 +37,7 @@ def put_alongside(
         rows.append(other)
         found[name] = Alongside(wide, wide + other.shape[1], len(found) < before)
         wide += other.shape[1]
-    return (torch.cat(rows, 1) if others else x), found
+    return torch.cat(rows, 1), found
 
 
 def apart(x: Tensor, given: Mapping[str, object]) -> tuple[Tensor, dict[str, object]]:

@@ -14,7 +14,6 @@ from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.meter import Meter
 from weft.nn.alongside import Alongside
-from weft.nn.as_its_class import as_its_class, has_steps_of_its_own
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
@@ -24,6 +23,8 @@ from weft.nn.kept_state import plain_state
 from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
+
+_STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
 
 
 class BlockModel:
@@ -78,7 +79,7 @@ class BlockModel:
 
     def _learned_alike(self, rows: Tensor, expected: Passage) -> Tensor:
         """Rows of the first convolution that gradients go back to on all workers or on none: what is sent hangs on it."""
-        if rows.requires_grad == expected.goes_on(0) or not expected.known:
+        if rows.requires_grad == (0 in expected.learned) or not expected.known:
             return rows
         if not rows.requires_grad:
             return rows.detach().requires_grad_()
@@ -134,7 +135,7 @@ def convolve(
     if x.is_cpu and torch.is_autocast_enabled("cpu"):
         raise ModelError("kernels on the CPU compute in the model's own type: leave out torch.autocast")
     layer, convolution = program.layers[depth], known or convolution_of(conv)
-    if known is not None and not isinstance(known, BlackBox) and has_steps_of_its_own(conv):
+    if known is not None and not isinstance(known, BlackBox) and _has_steps_of_its_own(conv):
         raise ModelError(
             f"{conv} was given hooks of its message passing, or steps of its own, after weft.parallel: call that again"
         )
@@ -182,6 +183,19 @@ def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
         Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside)
         for depth, (conv, wide, out, alongside) in met
     ]
+
+
+def as_its_class(conv: MessagePassing) -> bool:
+    """Has it no options or hooks that change its message passing?"""
+    plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
+    return plain and not _has_steps_of_its_own(conv)
+
+
+def _has_steps_of_its_own(conv: MessagePassing) -> bool:
+    """Does a step of its message passing have hooks, or is one replaced on the module itself?"""
+    of_module = vars(conv)
+    hooks = [f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre")]
+    return any(of_module.get(name) for name in hooks) or any(step in of_module for step in _STEPS)
 
 
 def check_adds_up(model: nn.Module) -> None:

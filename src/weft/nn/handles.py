@@ -36,7 +36,7 @@ class Handle(Tensor):
         """Refuse: the whole graph's edges do not exist here. That values are to be a column is noted."""
         name, of = getattr(func, "__name__", str(func)), args[0] if args else None
         if isinstance(of, Handle):
-            if _makes_column(name, args[1:], kwargs or {}) and not is_edge_index(of):
+            if _makes_column(name, args[1:], kwargs or {}) and of.stands_for != "edge_index":
                 return Handle.of(of.stands_for, column=True)
             if name in ("__get__", "as_subclass", "dim", "size"):
                 with torch._C.DisableTorchFunctionSubclass():
@@ -48,11 +48,6 @@ class Handle(Tensor):
             f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
             f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
         )
-
-
-def is_edge_index(value: object) -> bool:
-    """Does it stand for `edge_index`?"""
-    return isinstance(value, Handle) and value.stands_for == "edge_index"
 
 
 def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:

@@ -21,11 +21,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
-from weft.nn.as_its_class import as_its_class
 from weft.nn.functional import dropped
-from weft.nn.handles import Handle, is_edge_index
+from weft.nn.handles import Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
-from weft.nn.same_rows import keeps_rows
 from weft.operations import linear
 from weft.plugins import CONVOLUTIONS
 
@@ -37,6 +35,17 @@ Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and wha
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
 _KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
+# Functions that move numbers along a dimension: the names and defaults of their arguments behind the tensor.
+_ALONG: dict[str, dict[str, Any]] = {
+    "sort": {"dim": -1},
+    "argsort": {"dim": -1},
+    "index_select": {"dim": 0},
+    "gather": {"dim": 0},
+    "take_along_dim": {"indices": None, "dim": None},
+    "roll": {"shifts": None, "dims": None},
+}
+_SWAP = ("transpose", "swapaxes", "swapdims")
+_ALL = ("take", "t", "adjoint", "msort")
 _SHAPE = (Tensor.shape.__get__, Tensor.size)  # type: ignore[attr-defined]
 # What is of this very tensor, as gradients come to it: not of another with the same numbers.
 _TOLD: tuple[Any, ...] = Tensor.grad, Tensor.grad_fn, Tensor.retains_grad, Tensor.is_leaf
@@ -189,7 +198,7 @@ class Rows(Tensor):
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _SHAPE:
                 return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
-            return _marked(result, depth, size, run) if keeps_rows(func, args, kwargs) else _unmarked(result)
+            return _marked(result, depth, size, run) if _keeps_rows(func, args, kwargs) else _unmarked(result)
 
 
 def without_depth(x: Tensor) -> Tensor:
@@ -199,6 +208,8 @@ def without_depth(x: Tensor) -> Tensor:
 
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")
 ATTRIBUTES = "edge_attr"  # as PyG's models call what edges weigh, as rows
+_EDGE_INDEX = Handle.of("edge_index")
+_HANDLES = {name: Handle.of(name) for name in EDGE_ARGUMENTS} | {ATTRIBUTES: Handle.of("edge_weight", column=True)}
 
 # What answers in a convolution's place: (module, rows, their depth, named arguments) -> rows one deeper.
 Convolve = Callable[[MessagePassing, Tensor, int, dict[str, object]], Tensor]
@@ -218,15 +229,13 @@ def call_model(
     """
     accepted, there = inspect.signature(model.forward).parameters, available or {}
     given: dict[str, Tensor] = {
-        name: Handle.of(name) for name in EDGE_ARGUMENTS if there.get(name) and name in accepted
+        name: handle for name, handle in _HANDLES.items() if there.get(name) and name in accepted
     }
-    if there.get(ATTRIBUTES) and ATTRIBUTES in accepted:
-        given[ATTRIBUTES] = Handle.of("edge_weight", column=True)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
         _check_arguments(model, given)
-        both = Rows.of(x, 0, run), Handle.of("edge_index")
+        both = Rows.of(x, 0, run), _EDGE_INDEX
         out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
     if not isinstance(out, Rows):
         got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
@@ -286,7 +295,7 @@ class _Bound:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(self._parameters, args, strict=False)) | kwargs
-        edge_index = next((name for name, value in given.items() if is_edge_index(value)), None)
+        edge_index = next((name for name, value in given.items() if _is_edge_index(value)), None)
         if edge_index is None:  # a convolution inside another's own code, on edges that are real
             return type(self._conv).forward(self._conv, *args, **kwargs)
         self._check_place(edge_index, *range(1, len(self._parameters)))
@@ -311,8 +320,9 @@ class _Bound:
         others = {name: value for name, value in given.items() if next(_rows_in([value]), None) is not None}
         place = next(at for at, name in enumerate(self._parameters) if at and name not in others)
         self._check_place(edge_index, place)
-        rows, alongside = put_alongside(self._conv, x, others, place - 1)
-        x, given = cast(Rows, rows), given | alongside
+        if others:
+            rows, alongside = put_alongside(self._conv, x, others, place - 1)
+            x, given = cast(Rows, rows), given | alongside
         self._run.deepest = max(self._run.deepest, x.depth + 1)
         return Rows.of(self._answer(self._conv, x.plain(), x.depth, given), x.depth + 1, self._run)
 
@@ -335,7 +345,11 @@ def _unrolled(conv: MessagePassing) -> _Unrolled:
         kind = cast("type[Unrolled] | None", CONVOLUTIONS.find(type(conv)))
         _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
     found = _UNROLLED[conv]
-    return found if found is not None and as_its_class(conv) and found[0].serves(conv) else None
+    return found if found is not None and found[0].takes_apart(conv) else None
+
+
+def _is_edge_index(value: object) -> bool:
+    return isinstance(value, Handle) and value.stands_for == "edge_index"
 
 
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
@@ -405,6 +419,36 @@ def _first_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[s
         if given["dim"] % args[0].dim() == 0 and isinstance(given["start"], int) and given["start"] == 0:
             return _First(given["length"], ())
     return None
+
+
+def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
+    """Is what a function gives still a row for each row of its first argument, if there are as many?"""
+    name, x = getattr(func, "__name__", ""), args[0] if args else kwargs.get("input")
+    if not isinstance(x, Tensor):
+        return True
+    if func is Tensor.__getitem__:
+        first = args[1][0] if isinstance(args[1], tuple) and args[1] else args[1]
+        return first is Ellipsis or (isinstance(first, slice) and first == slice(None))
+    if name in _ALONG:
+        names = list(_ALONG[name])
+        given = _ALONG[name] | dict(zip(names, args[1:], strict=False)) | kwargs
+        along = _many(given[names[-1]])
+        return None not in along and all(dim % max(x.dim(), 1) for dim in along)
+    if name == "flip":
+        return all(dim % x.dim() for dim in _many(*(args[1:] or kwargs["dims"])))
+    if name == "permute":
+        return next(iter(_many(*(args[1:] or kwargs["dims"])))) % x.dim() == 0
+    if name in _SWAP:
+        return all(dim % x.dim() for dim in (*args[1:], *kwargs.values()))
+    if name == "__get__":  # of a property, such as x.T
+        of = getattr(getattr(func, "__self__", None), "__name__", "")
+        return not (of in ("T", "H") or (of in ("mT", "mH") and x.dim() == 2))
+    return name not in _ALL
+
+
+def _many(*given: Any) -> Sequence[Any]:
+    """Dimensions, given one by one or as a tuple."""
+    return given[0] if len(given) == 1 and isinstance(given[0], list | tuple) else given
 
 
 def _counted(shape: torch.Size | int, dims: int, asked: Sequence[int], run: Pass) -> torch.Size | int:

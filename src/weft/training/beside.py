@@ -32,32 +32,27 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
             raise ModelError(of_random_numbers(model, function))
 
 
-def state_of_generators(device: torch.device) -> bytes:
-    """What changes when torch draws random numbers, in host memory or on a device."""
-    state = torch.get_rng_state().numpy().tobytes()
-    return state + torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else state
-
-
 class LoopDraws:
     """Tells, once, of random numbers that a loop draws by itself between a batch's rows and the sum of gradients.
 
     Torch's generator is the process's: in a thread beside others, which draw too, nothing is told.
     """
 
-    def __init__(self, device: torch.device, tell: Callable[[str], None]) -> None:
-        self._device, self._tell = device, tell
+    def __init__(self, generators: Callable[[], bytes], tell: Callable[[str], None]) -> None:
+        """`generators`: the state of torch's."""
+        self._generators, self._tell = generators, tell
         self._state: bytes | None = None
         self._told = False
 
     def begin(self) -> None:
         """From here on the loop itself runs."""
         looks = not self._told and current_thread() is main_thread()
-        self._state = state_of_generators(self._device) if looks else None
+        self._state = self._generators() if looks else None
 
     def end(self) -> bool:
         """Now others do. Did the loop run until now?"""
         state, self._state = self._state, None
-        if state is not None and state != state_of_generators(self._device):
+        if state is not None and state != self._generators():
             self._told = True
             self._tell(
                 "the loop draws random numbers behind run(batch) (F.dropout, torch.randn_like): of rows, they are others on "

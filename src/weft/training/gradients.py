@@ -56,11 +56,12 @@ class GradientSync:
     def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self._last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
+        self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
-        self._loop: LoopDraws | None = None  # whose steps, and draws, are looked at
+        self.watches = False  # are steps of optimizers looked at?
+        self._loop: LoopDraws | None = None  # whose steps these are, and which may draw
         self._passes: list[int] = []  # of its rows, since the last time
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
@@ -82,24 +83,13 @@ class GradientSync:
             self._is_summed(place, parameter, summed)
         return known
 
-    @property
-    def watches(self) -> bool:
-        """Is a loop of one's own looked at?"""
-        return self._loop is not None
-
     def watch(self, loop: LoopDraws) -> None:
         """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers."""
         if self._comm.size > 1:
-            self._loop = loop
+            self.watches, self._loop = True, loop
             _watch_steps()
             for place, parameter in enumerate(self._parameters):
                 self._hook(place, parameter)
-
-    def begins(self, epoch: int, training: bool) -> None:
-        """A batch of an epoch is run on, in training mode or not."""
-        self._last = epoch, training
-        if self._loop is not None:
-            self._loop.end()
 
     def follow(self, rows: Tensor) -> None:
         """These are rows of a batch: gradients that come from them are this worker's alone."""
@@ -121,9 +111,9 @@ class GradientSync:
 
     def _marks(self) -> list[float | Tensor]:
         """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
-        if self._last is None:
+        if self.last is None:
             return [0.0] * 6
-        (epoch, training), self._last = self._last, None
+        (epoch, training), self.last = self.last, None
         if self._compared == epoch:
             return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch

@@ -4,6 +4,7 @@ import gc
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from itertools import product
 
 import torch
@@ -17,7 +18,7 @@ from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
 from weft.training.batches import Batch, Part
-from weft.training.beside import Beside, LoopDraws, check_draws, state_of_generators
+from weft.training.beside import Beside, LoopDraws, check_draws
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
@@ -40,6 +41,12 @@ _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
 )
+
+
+def _state_of_generators(device: torch.device) -> bytes:
+    """What changes when torch draws random numbers, in host memory or on a device."""
+    state = torch.get_rng_state().numpy().tobytes()
+    return state + torch.cuda.get_rng_state(device).numpy().tobytes() if device.type == "cuda" else state
 
 
 def _rows_and_edges(program: Program) -> set[int]:
@@ -95,7 +102,7 @@ class Run:
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm)
-        self._reads, self._loop = reads, LoopDraws(self.device, loader.notify)
+        self._reads, self._loop = reads, LoopDraws(partial(_state_of_generators, self.device), loader.notify)
         self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
@@ -133,10 +140,12 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
-                self.sync.begins(part.draws_key[-2], self.model.training)
+                self.sync.last = part.draws_key[-2], self.model.training
+                if self.sync.watches:
+                    self._loop.end()
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
-        state = None if self._draws else state_of_generators(self.device)
+        state = None if self._draws else _state_of_generators(self.device)
         for beside in self._beside:
             beside.follow(part, key, self.loader.graph, look)
         with self._arithmetic(), Draws() if look and self._draws else nullcontext() as drawn:
@@ -144,12 +153,13 @@ class Run:
         if drawn is not None:
             check_draws(drawn, self.model, lambda: _rows_and_edges(part.program.host))
             self._draws = bool(drawn.shapes)
-        elif state is not None and state != state_of_generators(self.device):  # the next batch is looked at
+        elif state is not None and state != _state_of_generators(self.device):  # the next batch is looked at
             self._draws, self._looked = True, None
         if look and not self._looked_for_kept:
             self._tell_kept()
         rows = part.targets.rows(out.to(self.dtype), part.program.comm)
-        self.sync.follow(rows)
+        if self.sync.watches:
+            self.sync.follow(rows)
         return rows
 
     def watch(self) -> None:

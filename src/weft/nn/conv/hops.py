@@ -9,6 +9,7 @@ from torch_geometric.nn import MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import OptTensor
 
+from weft.nn.block_model import as_its_class
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.gcn import sums_by_degrees
 from weft.nn.convolution import Call, Convolution
@@ -63,6 +64,11 @@ class Unrolled(Convolution):
     @classmethod
     def serves(cls, conv: MessagePassing) -> bool:
         return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False)
+
+    @classmethod
+    def takes_apart(cls, conv: MessagePassing) -> bool:
+        """Is it one that may be taken apart, as it is now?"""
+        return as_its_class(conv) and cls.serves(conv)
 
     @classmethod
     def hop_of(cls, conv: MessagePassing) -> MessagePassing:
