@@ -61,6 +61,56 @@ def test_a_loss_without_a_gradient_is_named(parts):
         weft.train(parts[1], fanouts=[3], layers=1, epochs=1, loss=lambda rows, labels: rows.detach().sum(1))
 
 
+class Headed(weft.VertexObjective):
+    """Classes by a head of its own on the model's rows."""
+
+    name = "headed"
+
+    def __init__(self):
+        with seeded(3):
+            self.head = torch.nn.Linear(4, 4)
+
+    def loss(self, model, rows, targets):
+        return F.cross_entropy(self.head(rows), self.labels_at(targets.ids), reduction="sum")
+
+
+class Wrapping(Headed):
+    """Has the model have it."""
+
+    def __init__(self):
+        pass
+
+    def wrapped(self, model, settings):
+        if not hasattr(model, "head"):
+            with seeded(3):
+                model.head = torch.nn.Linear(4, 4)
+        return model
+
+    def loss(self, model, rows, targets):
+        return F.cross_entropy(model.head(rows), self.labels_at(targets.ids), reduction="sum")
+
+
+def test_what_is_learned_besides_is_in_the_model(parts):
+    graph, common = Graph.open(parts[1]), {"fanouts": [4, 3], "epochs": 1, "threads": 1, "log": "json"}
+    model, objective = sage(6, 4), Headed()
+    words = (
+        r"Headed has parameters to learn \(head.weight, head.bias\), .*: let its wrapped\(\) put them into the model"
+    )
+    with pytest.raises(ConfigError, match=words):
+        weft.train(graph, model, objective=objective, **common)
+    before = objective.head.weight.detach().clone()
+    trained = weft.train(graph, model, objective=Wrapping(), **common).model
+    assert not torch.equal(trained.head.weight, before)  # which began as the same
+    objective.head.requires_grad_(False)
+    assert weft.train(graph, sage(6, 4), objective=objective, **common).history
+
+
+@pytest.mark.parametrize("plan", ["nfp", "split, partitioned"])
+def test_it_is_trained_as_on_one_worker(ranks, parts, plan):
+    OBJECTIVES.register(Wrapping)
+    check_exact(ranks, parts, sage, {plan: PLANS[plan]}, task="headed")
+
+
 def test_the_command_takes_it(parts, tmp_path, capsys):
     flags = [
         "--task",

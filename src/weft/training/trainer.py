@@ -24,7 +24,7 @@ from weft.training.events import EpochEnded, Event, Finished, Notice, Started, S
 from weft.training.gradients import sum_gradients
 from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Loader, Reads
-from weft.training.objectives import Objective
+from weft.training.objectives import Objective, check_trained
 from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
@@ -70,6 +70,7 @@ class Trainer:
         self.run = Run(model, loader, plan, reads)
         self.loader, self.model, self.objective = loader, self.run.model, loader.objective
         self.graph, self.settings, self.world, self.meter = graph, settings, world, world.meter
+        check_trained(self.objective, self.model)
         self.progress = Progress()
         self._batches, self._validates = len(loader), self.objective.count("validation") > 0
         if settings.evaluation.patience and not self._validates:

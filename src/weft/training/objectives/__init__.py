@@ -1,5 +1,9 @@
 """Objectives: what a run learns, one file each."""
 
+from collections.abc import Iterable, Iterator
+
+from torch import Tensor, nn
+
 from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.plan import Settings
@@ -25,6 +29,7 @@ __all__ = [
     "VertexExamples",
     "VertexObjective",
     "Vertices",
+    "check_trained",
     "ids_of",
     "objective_for",
     "objective_named",
@@ -59,3 +64,25 @@ def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     if not ready.count("train"):
         raise ConfigError(f"{type(ready).__name__} has nothing to train on: its setup() found no example for it")
     return ready
+
+
+def check_trained(objective: Objective, model: nn.Module) -> None:
+    """Refuse parameters to learn of an objective's own: only the model's are trained."""
+    trained = {id(parameter) for parameter in model.parameters()}
+    left = [name for name, one in _to_learn(objective) if id(one) not in trained]
+    if left:
+        raise ConfigError(
+            f"{type(objective).__name__} has parameters to learn ({', '.join(left)}), which are not trained, as the model's "
+            f"are: let its wrapped() put them into the model, or make them constants (requires_grad_(False))"
+        )
+
+
+def _to_learn(objective: Objective) -> Iterator[tuple[str, Tensor]]:
+    """Tensors of an objective, and of modules that it has, by name, that a gradient is asked for."""
+    for name, value in vars(objective).items():
+        found: Iterable[tuple[str, object]] = [(name, value)]
+        if isinstance(value, nn.Module):
+            found = value.named_parameters(prefix=name)
+        for at, one in found:
+            if isinstance(one, Tensor) and one.requires_grad and one.is_leaf:
+                yield at, one
