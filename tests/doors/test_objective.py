@@ -12,7 +12,7 @@ from torch_geometric.nn import GraphSAGE
 
 import weft
 from weft import cli
-from weft.errors import ConfigError, TrainingError
+from weft.errors import ConfigError, TrainingError, WeftError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.plugins import OBJECTIVES
@@ -52,6 +52,27 @@ def test_better_says_yes_or_no(monkeypatch):
     monkeypatch.setattr(OBJECTIVES.get("degree"), "better", lambda self, figure, best: None)
     with pytest.raises(ConfigError, match=r"\.better\(\) gave None: let it give True or False"):
         OBJECTIVES.get("degree")().improves(1.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "gives", "words"),
+    [
+        (
+            "measure",
+            {"other": 1.0},
+            "gave {'other': 1.0}: let it give a dict of numbers by name, 'squared error' among",
+        ),
+        ("measure", 1.0, "gave 1.0: let it give a dict of numbers"),
+        ("measure", {"squared error": torch.ones(2)}, r"gave {'squared error': tensor\(\[1., 1.\]\)}: let it"),
+        ("width", "4", "gave '4': let it give how many columns"),
+        ("width", -1, "gave -1: let it give how many columns"),
+        ("wrapped", None, "gave a NoneType: let it return the model"),
+    ],
+)
+def test_what_its_methods_give_is_looked_at(parts, monkeypatch, method, gives, words):
+    monkeypatch.setattr(OBJECTIVES.get("degree"), method, lambda *_: gives)
+    with pytest.raises(WeftError, match=rf"DegreeObjective\.{method}\(\) {words}"):
+        weft.train(parts[1], task="degree", fanouts=[3], layers=1, hidden=4, epochs=1, log="json")
 
 
 def test_a_loss_without_a_gradient_is_named(parts):

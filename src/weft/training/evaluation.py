@@ -1,6 +1,6 @@
 """How a model is measured: by sampled batches, or exactly over all neighbours."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -11,7 +11,7 @@ from weft.graph import SPLITS
 from weft.nn import Steps
 from weft.training.averages import of_first_worker
 from weft.training.inference import infer
-from weft.training.objectives import Outputs
+from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
 
 _SPLITS = tuple(name for name in SPLITS if name != "unused")
@@ -27,7 +27,7 @@ def measure(run: Run, split: str) -> dict[str, float]:
     with run.meter.stage("evaluate"), torch.no_grad(), Steps(run.model).undone(), of_first_worker(run.model, run.comm):
         objective, strange = run.objective, [0.0]
         outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
-        figures = objective.measure(run.model, split, outputs, run.comm)
+        figures = _figures(objective, objective.measure(run.model, split, outputs, run.comm))
         of_all = int(run.sum(strange[0]))
     if of_all:
         raise TrainingError(
@@ -35,6 +35,19 @@ def measure(run: Run, split: str) -> dict[str, float]:
             f"lower lr, set clip_norm, or look at the features with `weft info --verify`"
         )
     return figures
+
+
+def _figures(objective: Objective, measured: object) -> dict[str, float]:
+    """Refuse what are no figures by name, or are without the one by which the best model is known."""
+    try:
+        if isinstance(measured, Mapping) and objective.metric in measured:
+            return {str(name): float(figure) for name, figure in measured.items()}
+    except (TypeError, ValueError, RuntimeError):  # such as a tensor of several numbers
+        pass
+    raise TrainingError(
+        f"{type(objective).__name__}.measure() gave {measured!r}: let it give a dict of numbers by name, "
+        f"{objective.metric!r} among them (that is its metric, by which the best model is known)"
+    )
 
 
 def _counted(outputs: Outputs, strange: list[float]) -> Iterator[tuple[np.ndarray, Tensor]]:

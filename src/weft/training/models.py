@@ -31,7 +31,7 @@ from weft.nn import (
 )
 from weft.plan import Plan, Settings, plan_named
 from weft.plugins import SAMPLERS
-from weft.training.objectives import Objective, objective_named
+from weft.training.objectives import Objective, objective_named, width_by, wrapped_by
 from weft.training.team import owners_of
 
 
@@ -39,8 +39,8 @@ def make_model(settings: Settings, graph: Graph, objective: Objective | None = N
     """The model that the settings name, for this graph's features and what is learned, with all that is trained besides."""
     objective = objective or objective_named(settings)
     graph.features_by_owner()
-    encoder = variant_of(_named(settings, graph, objective.width(graph, settings)), settings)
-    return objective.wrapped(encoder, settings)
+    encoder = variant_of(_named(settings, graph, width_by(objective, graph, settings)), settings)
+    return wrapped_by(objective, encoder, settings)
 
 
 def dtype_for(settings: Settings) -> torch.dtype:

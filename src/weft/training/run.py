@@ -23,6 +23,7 @@ from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, variant_of
+from weft.training.objectives import wrapped_by
 from weft.training.staging import name_of
 
 _UNUSED = {
@@ -87,7 +88,7 @@ class Run:
         self.loader, self.settings, self.objective = loader, loader.settings, loader.objective
         self.world, self.comm, self.meter, self.dtype = loader.world, loader.comm, loader.world.meter, loader.mode.dtype
         check_model(self.settings, encoder_of(model), loader.graph.num_features, self.world.size)
-        self.model = self.objective.wrapped(variant_of(model, self.settings), self.settings)
+        self.model = wrapped_by(self.objective, variant_of(model, self.settings), self.settings)
         # Do several workers, or pieces of a batch, have a part each of its loss, and of gradients?
         self.in_parts = self.world.size > 1 or self.settings.parallel.micro_batches > 1
         self.device = loader.device

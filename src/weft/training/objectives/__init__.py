@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 from torch import Tensor, nn
 
 from weft.errors import ConfigError
@@ -35,6 +36,8 @@ __all__ = [
     "objective_named",
     "probabilities",
     "set_up",
+    "width_by",
+    "wrapped_by",
 ]
 
 
@@ -64,6 +67,28 @@ def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     if not ready.count("train"):
         raise ConfigError(f"{type(ready).__name__} has nothing to train on: its setup() found no example for it")
     return ready
+
+
+def width_by(objective: Objective, graph: Graph, settings: Settings) -> int:
+    """How many columns an objective wants the model's rows to have."""
+    width = objective.width(graph, settings)
+    if isinstance(width, bool) or not isinstance(width, int | np.integer) or width < 0:
+        raise ConfigError(
+            f"{type(objective).__name__}.width() gave {width!r}: let it give how many columns the model's rows are to have, "
+            f"a whole number"
+        )
+    return int(width)
+
+
+def wrapped_by(objective: Objective, model: nn.Module, settings: Settings) -> nn.Module:
+    """A model with all that an objective has trained besides."""
+    wrapped = objective.wrapped(model, settings)
+    if not isinstance(wrapped, nn.Module):
+        raise ConfigError(
+            f"{type(objective).__name__}.wrapped() gave a {type(wrapped).__name__}: let it return the model, with all that "
+            f"is trained besides"
+        )
+    return wrapped
 
 
 def check_trained(objective: Objective, model: nn.Module) -> None:
