@@ -15,7 +15,9 @@ from weft import cli
 from weft.errors import ConfigError, TrainingError, WeftError
 from weft.graph import Graph
 from weft.keys import seeded
+from weft.plan import Plan
 from weft.plugins import OBJECTIVES
+from weft.training.objectives import set_up
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -73,6 +75,40 @@ def test_what_its_methods_give_is_looked_at(parts, monkeypatch, method, gives, w
     monkeypatch.setattr(OBJECTIVES.get("degree"), method, lambda *_: gives)
     with pytest.raises(WeftError, match=rf"DegreeObjective\.{method}\(\) {words}"):
         weft.train(parts[1], task="degree", fanouts=[3], layers=1, hidden=4, epochs=1, log="json")
+
+
+class OfOneWorker(weft.VertexObjective):
+    """Measures its own worker's rows alone, but for a sum's order."""
+
+    name = "alone"
+    of_others = 0.0
+
+    def measure(self, model, split, outputs, comm):
+        figures = super().measure(model, split, outputs, comm)
+        return {name: figure + self.of_others * comm.rank for name, figure in figures.items()}
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+def test_all_workers_go_by_one_figure(ranks, parts, monkeypatch, patience):
+    def fit(world):
+        graph = Graph.open(parts[2])
+        given = {"fanouts": (3, 2), "batch_size": 100, "epochs": 4, "threads": 1, "patience": patience}
+        settings = weft.Settings.of(**given)
+        with seeded(1):
+            model = sage(graph.num_features, graph.num_classes)
+        objective = set_up(OfOneWorker(), graph, settings)
+        found = weft.Trainer(
+            graph, model, settings, world=world, plan=Plan.from_dict(PLANS["gdp"]), objective=objective
+        )
+        return found.fit().history
+
+    monkeypatch.setattr(OfOneWorker, "of_others", 1e-9)
+    first, second = ranks(2, fit)
+    assert first == second and first[0]["figures"]
+    monkeypatch.setattr(OfOneWorker, "of_others", 0.1)
+    words = r"OfOneWorker.measure\(\) gave accuracy = .* on worker 0 and .* on worker 1: .* \(comm.sum\)"
+    with pytest.raises(TrainingError, match=words):
+        ranks(2, fit)
 
 
 def test_a_loss_without_a_gradient_is_named(parts):

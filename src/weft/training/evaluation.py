@@ -1,6 +1,8 @@
 """How a model is measured: by sampled batches, or exactly over all neighbours."""
 
-from collections.abc import Iterator, Mapping
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +16,8 @@ from weft.training.inference import infer
 from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
 
+_ROUNDING = 1e-5  # by how much figures of two workers may differ
+
 _SPLITS = tuple(name for name in SPLITS if name != "unused")
 
 
@@ -25,16 +29,16 @@ def measure(run: Run, split: str) -> dict[str, float]:
     _check_split(run, split)
     run.model.eval()
     with run.meter.stage("evaluate"), torch.no_grad(), Steps(run.model).undone(), of_first_worker(run.model, run.comm):
-        objective, strange = run.objective, [0.0]
+        objective, strange = run.objective, [0]
         outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
         figures = _figures(objective, objective.measure(run.model, split, outputs, run.comm))
-        of_all = int(run.sum(strange[0]))
-    if of_all:
+        told = [json.loads(said) for said in run.comm.told(json.dumps((strange[0], figures)))]
+    if of_all := sum(count for count, _ in told):
         raise TrainingError(
             f"the model's rows of {of_all:,} vertices of the {split} split hold nan, so that nothing can be said of them: "
             f"lower lr, set clip_norm, or look at the features with `weft info --verify`"
         )
-    return figures
+    return _of_all([found for _, found in told], type(objective).__name__)
 
 
 def _figures(objective: Objective, measured: object) -> dict[str, float]:
@@ -50,7 +54,22 @@ def _figures(objective: Objective, measured: object) -> dict[str, float]:
     )
 
 
-def _counted(outputs: Outputs, strange: list[float]) -> Iterator[tuple[np.ndarray, Tensor]]:
+def _of_all(found: Sequence[dict[str, float]], who: str) -> dict[str, float]:
+    """The first worker's figures, by which all go; others may have added up in another order, and no more."""
+    first = found[0]
+    for worker, figures in enumerate(found):
+        for name in {**first, **figures}:
+            one, other = first.get(name, math.nan), figures.get(name, math.nan)
+            alike = math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+            if not alike and not (math.isnan(one) and math.isnan(other)):
+                raise TrainingError(
+                    f"{who}.measure() gave {name} = {one:.6g} on worker 0 and {other:.6g} on worker {worker}: each has some "
+                    f"of the rows, so let it add up what all have (comm.sum), and give the same figures on all"
+                )
+    return first
+
+
+def _counted(outputs: Outputs, strange: list[int]) -> Iterator[tuple[np.ndarray, Tensor]]:
     """The same; and how many rows hold what is no number."""
     for vertices, rows in outputs:
         strange[0] += int(rows.isnan().reshape(len(rows), -1).any(1).sum()) if len(rows) else 0
