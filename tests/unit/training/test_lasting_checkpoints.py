@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import tracemalloc
+from functools import partial
 
 import numpy as np
 import pytest
@@ -42,6 +43,22 @@ def run(graph, listen=None, **given):
             listen(event)
 
     return Trainer(graph, make_model(chosen, graph), chosen, listen_too).fit(), events
+
+
+class Smoothed(weft.VertexObjective):
+    """Labels that are not quite sure."""
+
+    def __init__(self, share):
+        self._share = share
+
+    def loss(self, model, rows, targets):
+        labels = self.labels_at(targets.ids)
+        return torch.nn.functional.cross_entropy(rows, labels, reduction="sum", label_smoothing=float(self._share))
+
+
+def focal(rows, labels, power):
+    chance = rows.log_softmax(1).gather(1, labels[:, None])[:, 0]
+    return -((1 - chance.exp()) ** power) * chance
 
 
 def told(events):
@@ -319,6 +336,23 @@ class TestLonger:
         objective = None if loss is None else set_up(LossObjective(loss), graph, settings)
         again = settings.changed(epochs=2, resume=True)
         Trainer(graph, models[1], again, events.append, objective=objective).fit()
+        lines = [line for line in told(events) if "is of another model or loss" in line]
+        assert len(lines) == (said is not None) and all(said in line for line in lines)
+
+    @pytest.mark.parametrize(
+        ("then", "now", "said"),
+        [
+            (Smoothed(0.1), Smoothed(0.9), "learned: Smoothed(share=0.1) (now learned: Smoothed(share=0.9))"),
+            (partial(focal, power=1), partial(focal, power=2), "learned: focal(power=1) (now learned: focal(power=2))"),
+            (Smoothed(0.1), Smoothed(np.float64(0.1)), None),
+        ],
+    )
+    def test_so_is_what_an_objective_or_a_loss_was_made_with(self, graph, tmp_path, then, now, said):
+        events = []
+        for epochs, one in enumerate((then, now), 1):
+            settings = Settings.of(**USUAL, epochs=epochs, checkpoint=tmp_path, resume=epochs > 1)
+            objective = set_up(one if isinstance(one, Smoothed) else LossObjective(one), graph, settings)
+            Trainer(graph, make_model(settings, graph), settings, events.append, objective=objective).fit()
         lines = [line for line in told(events) if "is of another model or loss" in line]
         assert len(lines) == (said is not None) and all(said in line for line in lines)
 

@@ -8,9 +8,10 @@ Weft keeps an objective exact over any number of workers as long as its loss is 
 own, gradients are summed over workers, and the sum is divided by the number of terms of the whole batch.
 """
 
+import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import ClassVar, NamedTuple, Self
 
@@ -30,6 +31,20 @@ from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 
 Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
+_PLAIN, _FEW = (bool, int, float, str, type(None)), 16
+
+
+def in_words(given: Mapping[str, object]) -> str:
+    """What is given by name, as far as it is short and plain: "(alpha=0.1)"; of nothing such, nothing."""
+    told = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    said = [f"{name}={value!r}" for name, value in told.items() if _is_plain(value)]
+    return f"({', '.join(said)})" if said else ""
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple | list):
+        return len(value) <= _FEW and all(map(_is_plain, value))
+    return isinstance(value, _PLAIN)
 
 
 class Halves(NamedTuple):
@@ -154,8 +169,10 @@ class Objective(ABC):
         return examples if count == 1 else examples.take(np.array_split(np.arange(examples.size), count)[part])
 
     def __str__(self) -> str:
-        """What is learned, in a word or two."""
-        return type(self).__name__
+        """What is learned, in a word or two, with what this one was made with as far as it keeps that by its name."""
+        own, names = vars(self), inspect.signature(type(self)).parameters
+        kept = {name: own[at] for name in names for at in (name, f"_{name}") if at in own}
+        return f"{type(self).__name__}{in_words(kept)}"
 
     @abstractmethod
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:

@@ -1,6 +1,7 @@
 """Labels of vertices as what is learned: their loss, and how many are right."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -14,7 +15,7 @@ from weft.graph import Graph
 from weft.nn import alike
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
-from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets
+from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets, in_words
 
 Vertices = np.ndarray | Tensor | Sequence[int]  # by id, or a mask of all
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # rows [n, width] and labels [n] to losses [n]
@@ -201,7 +202,11 @@ class LossObjective(VertexObjective):
         self._loss = loss
 
     def __str__(self) -> str:
-        return str(self._loss) if isinstance(self._loss, nn.Module) else getattr(self._loss, "__qualname__", "a loss")
+        if isinstance(self._loss, nn.Module):
+            return str(self._loss)
+        if isinstance(self._loss, partial):
+            return f"{getattr(self._loss.func, '__qualname__', 'a loss')}{in_words(self._loss.keywords)}"
+        return getattr(self._loss, "__qualname__", "a loss")
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The losses of this worker's seeds, summed."""
