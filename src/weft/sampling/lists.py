@@ -33,6 +33,13 @@ class ListSampler(Sampler):
     def degrees(self, vertices: np.ndarray) -> np.ndarray:
         """The lengths of the vertices' lists, [vertices] int64."""
         at = vertices - self._first
+        if len(at) and not 0 <= at.min() <= at.max() < self._end - self._first:
+            elsewhere = vertices[(at < 0) | (at >= self._end - self._first)]
+            raise InputError(
+                f"sampler {self.name!r} asked for the list of vertex {elsewhere[0]}, but lists are here of vertices "
+                f"{self._first} to {self._end - 1}: ask for those of vertices that draw, or take topology = 'replicated', "
+                f"by which all workers have all lists"
+            )
         return self._indptr[at + 1] - self._indptr[at]
 
     def neighbours(self, vertices: np.ndarray) -> np.ndarray:

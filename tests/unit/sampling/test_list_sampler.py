@@ -99,6 +99,21 @@ def test_lists_can_be_read():
     assert sampler.neighbours(vertices).tolist() == np.concatenate(want).tolist()
 
 
+@pytest.mark.parametrize("wanted", [9, 60])
+def test_lists_that_are_not_here_are_named(wanted):
+    """Counted from the first one that is here, a vertex before it would be one from the end."""
+    lists = random_lists(100, 900)
+    sampler = Lowest(graph_of(lists), [1], span=(10, 60))
+    assert sampler.degrees(np.array([10, 59])).tolist() == np.diff(lists.indptr)[[10, 59]].tolist()
+    assert sampler.degrees(np.empty(0, dtype=np.int32)).tolist() == []
+    words = (
+        f"sampler 'lowest' asked for the list of vertex {wanted}, but lists are here of vertices 10 to 59: .*replicated"
+    )
+    for asked in (sampler.degrees, sampler.neighbours):
+        with pytest.raises(InputError, match=words):
+            asked(np.array([30, wanted]))
+
+
 @pytest.mark.parametrize(
     ("lengths", "places", "words"),
     [
