@@ -1,12 +1,14 @@
 """A placement from outside: exact with every convolution, planned and priced, allocated for, known to the command line."""
 
+import importlib
+
 import numpy as np
 import pytest
-from exactness import HOME, check_exact, make_parts, sage
+from exactness import HOME, check_exact, make_parts, sage, trained
 from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.keys import Stream
@@ -54,6 +56,30 @@ def test_what_is_no_layer_is_refused(ranks, parts, monkeypatch, wrong):
         ConfigError, match=r"the placement 'shared' built a .*: let build.* give a layer and the vertices"
     ):
         check_exact(ranks, parts, sage, {"shared": {"layers": ["shared", "shared"], **HOME}})
+
+
+@pytest.mark.parametrize("layers", [["shared", "push"], ["push", "shared"]])
+@pytest.mark.parametrize("kind", [list, lambda marks: marks * 256.0])
+def test_marks_may_be_of_any_kind(ranks, parts, monkeypatch, kind, layers):
+    placement = importlib.import_module("weft_stranger.placement")
+    shared = placement._shared
+    plan, settings = {"layers": layers, **HOME}, {}
+    known = ranks(2, trained, parts[2], sage, plan, settings)[0]
+    monkeypatch.setattr(placement, "_shared", lambda *given: kind(shared(*given)))
+    for one, other in zip(known, ranks(2, trained, parts[2], sage, plan, settings)[0], strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("layers", [["shared", "push"], ["push", "shared"]])
+@pytest.mark.parametrize("cut", [lambda marks: marks[5:], lambda marks: marks[:, None]])
+def test_marks_are_one_for_each_source(ranks, parts, monkeypatch, cut, layers):
+    placement = importlib.import_module("weft_stranger.placement")
+    shared = placement._shared
+    monkeypatch.setattr(placement, "_shared", lambda *given: cut(shared(*given)))
+    with pytest.raises(
+        ModelError, match=r"marks sources to pull by an array of shape \(.*\) where there are .*: give a mark"
+    ):
+        ranks(2, trained, parts[2], sage, {"layers": layers, **HOME}, {})
 
 
 @pytest.mark.parametrize("placement", PLACED)

@@ -7,7 +7,7 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.exchange import Owners
-from weft.placements.split import cut
+from weft.placements.split import cut, marks
 from weft.placements.team import OWNER, REQUEST, Position
 from weft.sampling import Block
 from weft.threads import cached_property
@@ -135,6 +135,7 @@ def split_moves(view: View, position: Position, pulled: np.ndarray | None = None
     if pulled is None:
         pairs, edges = view.all_parts
         return Moves(pairs=pairs, edges=edges, own=own, asked=own, held=True)
+    pulled = marks(pulled, len(view.vertices))
     (pairs, edges), some = view.parts(pulled), pulled.astype(bool)
     rows = view.others(view.sources(some))
     moves = replace(_inputs(view, position, some), pairs=pairs, edges=edges, own=own, asked=own, held=True)

@@ -4,6 +4,7 @@ owner of the sources       holder of the destination
 partial rows        ---->  joined with what it has computed of its own, and of rows that it pulled
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,16 +66,15 @@ def build_split(
     """
     inputs = position.index == 0
     pulls = pulled is not None and not inputs  # inputs are fetched by the feature store
-    pulled = np.zeros(len(hop.vertices), dtype=np.uint8) if pulled is None else pulled
+    pulled = marks(pulled, len(hop.vertices))
     comm, rank, size = team.comm, team.comm.rank, team.comm.size
     at_owner = position.above == OWNER
     member = team.member(hop.vertices, position.index) if member is None else member
     if RELATION_COUNT in team.sent_with_edges:
         mark_relations(hop.block, edge_values(team.graph, "edge_type", hop.block))
-    if pulls and (len(pulled) != len(hop.vertices) or pulled[member == rank].any()):
+    if pulls and pulled[member == rank].any():
         raise ModelError(
-            f"build_split was told to pull by {len(pulled)} marks for {len(hop.vertices)} sources, or to pull this worker's "
-            f"own: give a mark for each source, and 0 for those whose member is {rank}"
+            f"build_split was told to pull this worker's own sources: give 0 for those whose member is {rank}"
         )
     kept, edges = cut(hop.block, member, pulled, rank, size, team.places or hop.block.edge_ids is not None)
     own = np.flatnonzero(member == rank)
@@ -112,6 +112,17 @@ def build_split(
         own_route = Route(len(here), len(hop.destinations), own_at, own_counts, other_counts, *places)
     layer = SplitLayer(mine, there, hop.block.indptr.diff(), src_ids, home, pull_route, own_route, team.compute)
     return layer, vertices if inputs else here
+
+
+def marks(pulled: np.ndarray | Sequence[int] | None, sources: int) -> np.ndarray:
+    """Which sources' rows come, [sources] uint8, by marks of any kind; None: none."""
+    found = np.zeros(sources, dtype=bool) if pulled is None else np.asarray(pulled).astype(bool)
+    if found.shape != (sources,):
+        raise ModelError(
+            f"a placement marks sources to pull by an array of shape {found.shape} where there are {sources}: give a mark "
+            f"for each source, 1 or 0"
+        )
+    return found.view(np.uint8)
 
 
 def _others_edges(arrived: ArrivedEdges, slots: np.ndarray, rows: int, src_ids: Tensor, team: Team) -> OthersEdges:
