@@ -1,6 +1,7 @@
 """A partition method from outside: training on its parts is exact; it is compared, planned for, and known to commands."""
 
 import json
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from exactness import HOME, check_exact, make_parts, sage
 from weft import cli, register
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
-from weft.partition import BalanceWeights, PartitionMethod, allocate, write_partitioned
+from weft.partition import BalanceWeights, PartitionMethod, allocate, make_method, write_partitioned
 
 PLANS = {"leap": {"layers": ["local", "local"], **HOME}, "split": {"layers": ["cover", "cover"], **HOME}}
 
@@ -95,6 +96,42 @@ def test_so_is_one_that_gives_none_for_hosts(whole, monkeypatch, gives, words):
     )
     with pytest.raises(ConfigError, match=f"method 'ranges' gave no allocation: .*{words}"):
         allocate(Graph.open(whole), 4, "ranges", hosts=(2, 2))
+
+
+@pytest.mark.parametrize(
+    ("words", "want"),
+    [
+        ({"share": "0.5", "rounds": "2"}, (0.5, 2, None)),
+        ({"rounds": "2"}, (None, 2, None)),
+        ({"share": "2", "rounds": "1", "table": "5"}, (2.0, 1, "5")),
+        (
+            {"share": "much", "rounds": "1"},
+            "option share=much of method 'optional' is not possible: give a value of its kind$",
+        ),
+        ({"rounds": "0.5"}, "option rounds=0.5 of method 'optional' is not possible"),
+        ({}, "method 'optional' needs its option rounds"),
+    ],
+)
+def test_options_are_of_the_kinds_that_are_declared(words, want):
+    """Where a default says none: it is None, or there is no default."""
+
+    @register
+    @dataclass(frozen=True)
+    class Optional(PartitionMethod):
+        rounds: int
+        share: float | None = None
+        table: str | None = None
+        name, help = "optional", "What its options say."
+
+        def allocate(self, graph, goal):
+            return np.zeros(graph.num_vertices, dtype=np.int32)
+
+    if isinstance(want, str):
+        with pytest.raises(ConfigError, match=want):
+            make_method("optional", words)
+    else:
+        made = make_method("optional", words)
+        assert (made.share, made.rounds, made.table) == want
 
 
 def test_a_method_is_not_called_auto():

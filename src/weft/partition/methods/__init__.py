@@ -2,8 +2,9 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
 
@@ -47,23 +48,37 @@ def make_method(name: str, options: Mapping[str, Any] | None = None) -> Partitio
     needed: list[str] = [field.name for field in fields(kind) if _is_needed(field)] if is_dataclass(kind) else []
     if missing := [option for option in needed if option not in (options or {})]:
         raise ConfigError(f"method {name!r} needs its option {missing[0]}: give it, as in --option {missing[0]}=...")
-    return kind(**{option: _converted(name, option, known[option], value) for option, value in (options or {}).items()})
+    given = {
+        option: _converted(name, option, _kinds(kind, option, known[option]), known[option], value)
+        for option, value in (options or {}).items()
+    }
+    return kind(**given)
 
 
 def _is_needed(field: "Field[Any]") -> bool:
     return field.init and field.default is MISSING and field.default_factory is MISSING
 
 
-def _converted(method: str, option: str, default: object, value: Any) -> Any:
-    """A word of the command line as a number or truth, as the default is; other values as they are."""
-    if not isinstance(value, str) or isinstance(default, str):
-        return value
-    if isinstance(default, bool) and value in ("true", "false"):
-        return value == "true"
+def _kinds(method: type[PartitionMethod], option: str, default: object) -> set[object]:
+    """What an option may be: of its default's kind, or of those that its field declares."""
     try:
-        if isinstance(default, int | float) and not isinstance(default, bool):
-            return type(default)(value)
-    except ValueError:
-        pass
-    like = "" if default is MISSING else f", such as {default}"
+        declared = get_type_hints(method)[option]
+    except NameError:  # a name for type checkers alone
+        return {type(default)}
+    return {type(default), *(get_args(declared) or (declared,))}
+
+
+def _converted(method: str, option: str, kinds: set[object], default: object, value: Any) -> Any:
+    """A word of the command line as a number or truth, if the option may be one; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    if bool in kinds and value in ("true", "false"):
+        return value == "true"
+    for number in (int, float):
+        if number in kinds:
+            with suppress(ValueError):
+                return number(value)
+    if str in kinds:
+        return value
+    like = "" if default is MISSING or default is None else f", such as {default}"
     raise ConfigError(f"option {option}={value} of method {method!r} is not possible: give a value of its kind{like}")
