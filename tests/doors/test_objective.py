@@ -77,6 +77,24 @@ def test_what_its_methods_give_is_looked_at(parts, monkeypatch, method, gives, w
         weft.train(parts[1], task="degree", fanouts=[3], layers=1, hidden=4, epochs=1, log="json")
 
 
+def test_what_is_known_by_ids_of_import_is_put_in_order(ranks, parts):
+    table = np.random.default_rng(0).random(500)
+
+    class FromTable(weft.VertexObjective):
+        name = "table"
+
+        def setup(self, graph, settings):
+            super().setup(graph, settings)
+            self.table = torch.from_numpy(table if graph.original_ids is None else table[graph.original_ids])
+            return self
+
+        def loss(self, model, rows, targets):
+            return (rows.sum(1) - self.table[targets.ids]).square().sum()
+
+    OBJECTIVES.register(FromTable)
+    check_exact(ranks, parts, sage, {"gdp": PLANS["gdp"]}, task="table")
+
+
 class OfOneWorker(weft.VertexObjective):
     """Measures its own worker's rows alone, but for a sum's order."""
 

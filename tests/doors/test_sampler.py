@@ -10,7 +10,7 @@ from exactness import HOME, check_exact, make_parts, sage
 from weft import cli
 from weft.graph import Graph
 from weft.plugins import SAMPLERS
-from weft.sampling import make_sampler
+from weft.sampling import ListSampler, counted, make_sampler
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -49,6 +49,23 @@ def test_every_plan_trains_what_one_worker_trains(ranks, parts):
     losses, parameters = check_exact(ranks, parts, sage, PLANS, sampler="window")
     other_losses, other = check_exact(ranks, parts, sage, {})
     assert np.abs(losses - other_losses).max() > 1e-4 and not torch.equal(parameters, other)  # another sample, though
+
+
+class OldestSampler(ListSampler):
+    """Neighbours of the lowest ids at import."""
+
+    name, help = "oldest", "neighbours of the lowest ids at import"
+
+    def draw(self, vertices, hop, key):
+        degrees = self.degrees(vertices)
+        lengths, owners = np.minimum(degrees, self.fanouts[hop]), np.repeat(np.arange(len(vertices)), degrees)
+        order = np.lexsort((self.original(self.neighbours(vertices)), owners))
+        return lengths, counted(degrees)[order][counted(degrees) < np.repeat(lengths, degrees)]
+
+
+def test_ids_of_import_stay(ranks, parts):
+    SAMPLERS.register(OldestSampler)
+    check_exact(ranks, parts, sage, {"leap, partitioned": PLANS["leap, partitioned"]}, sampler="oldest")
 
 
 def test_commands_take_it(parts, tmp_path, capsys):

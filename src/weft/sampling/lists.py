@@ -47,10 +47,13 @@ class ListSampler(Sampler):
         degrees = self.degrees(vertices)
         return self._graph.indices[self._edges(vertices, degrees, counted(degrees))]
 
+    def original(self, vertices: np.ndarray) -> np.ndarray:
+        """The vertices' ids at import, [vertices]: this graph's are others where partitioning has renumbered it."""
+        return vertices if self._graph.original_ids is None else self._graph.original_ids[vertices]
+
     def random(self, key: int, vertices: np.ndarray, places: np.ndarray | int = 0) -> np.ndarray:
         """A number from 0 to below 1 for each vertex and place, [vertices] float64, that depends on original ids alone."""
-        ids = vertices if self._graph.original_ids is None else self._graph.original_ids[vertices]
-        of_vertex = mix64_array(key, ids).view(np.int64)
+        of_vertex = mix64_array(key, self.original(vertices)).view(np.int64)
         return (mix64_array(key, of_vertex ^ places) >> np.uint64(11)) * 2.0**-53
 
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:

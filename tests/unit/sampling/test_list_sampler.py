@@ -23,10 +23,9 @@ class Slow(ListSampler):
     name, help = "slow", "a vertex at a time"
 
     def draw(self, vertices, hop, key):
-        ids = vertices if self._graph.original_ids is None else self._graph.original_ids[vertices]
         drawn = [
             slow_twin.positions(key, int(original), int(degree), self.fanouts[hop])
-            for original, degree in zip(ids, self.degrees(vertices), strict=True)
+            for original, degree in zip(self.original(vertices), self.degrees(vertices), strict=True)
         ]
         return np.array([len(places) for places in drawn]), np.array([p for places in drawn for p in places], dtype=int)
 
