@@ -757,10 +757,11 @@ def test_so_is_what_a_convolution_of_pyg_keeps(ranks, parts):
 
 
 LOOP_DRAWS = {
-    "noise": lambda h, head: h + torch.randn_like(h),
-    "dropout": lambda h, head: F.dropout(h, 0.3),
-    "head": lambda h, head: head(h),
-    "nothing": lambda h, head: h,
+    "noise": lambda h, head, again: h + torch.randn_like(h),
+    "dropout": lambda h, head, again: F.dropout(h, 0.3),
+    "head": lambda h, head, again: head(h),
+    "again": lambda h, head, again: h + again(),
+    "nothing": lambda h, head, again: h,
 }
 
 
@@ -771,13 +772,22 @@ def warned_of_draws(world, folder):
         head = nn.Dropout(0.3)
         loader, _, run = made(world, folder, "gdp", beside=[head])
         loader.notify = run._loop._tell = (warned := []).append
+        other = weft.parallel(copy.deepcopy(run.model), loader)
+
+        def again(run, part):
+            with torch.no_grad():
+                return run(part)
+
         for batch in islice(loader, 2):
             for part in batch:
-                F.cross_entropy(does(run(part), head), part.y, reduction="sum").backward()
+                rows = does(run(part), head, partial(again, run, part)) + other(part)
+                F.cross_entropy(rows, part.y, reduction="sum").backward()
             run.sync()
+            other.sync()
             torch.rand(3)  # behind the sum it is the loop's own
         loader.abandon()
         run.close()
+        other.close()
         found[how] = warned
     return found
 
@@ -787,7 +797,7 @@ def test_random_numbers_of_the_loop_itself_are_warned_of_on_several_workers(proc
         for how in ("noise", "dropout"):
             (text,) = found.pop(how)
             assert text.startswith("the loop draws random numbers behind run(batch)")
-        assert found == {"head": [], "nothing": []}
+        assert found == {"head": [], "again": [], "nothing": []}
     (alone,) = processes(1, warned_of_draws, parts)
     assert not any(alone.values())
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
+from typing import ClassVar
 from weakref import WeakKeyDictionary, ref
 
 import torch
@@ -35,38 +36,41 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
 class LoopDraws:
     """Tells, once, of random numbers that a loop draws by itself between a batch's rows and the sum of gradients.
 
-    Torch's generator is the process's: in a thread beside others, which draw too, nothing is told.
+    Torch's generator is the process's: another run begins where the loop of one ends, and in a thread beside others, which
+    draw too, nothing is told.
     """
+
+    _running: ClassVar["LoopDraws | None"] = None
 
     def __init__(self, generators: Callable[[], bytes], tell: Callable[[str], None]) -> None:
         """`generators`: the state of torch's."""
         self._generators, self._tell = generators, tell
-        self._state: bytes | None = None
-        self._told = False
+        self._state, self._told = b"", False
 
     def begin(self) -> None:
         """From here on the loop itself runs."""
-        looks = not self._told and current_thread() is main_thread()
-        self._state = self._generators() if looks else None
+        if not self._told and current_thread() is main_thread():
+            LoopDraws._running, self._state = self, self._generators()
 
-    def end(self) -> bool:
-        """Now others do. Did the loop run until now?"""
-        state, self._state = self._state, None
-        if state is not None and state != self._generators():
-            self._told = True
-            self._tell(
+    @staticmethod
+    def end() -> "LoopDraws | None":
+        """Now others do. Whose loop was it until now?"""
+        loop, LoopDraws._running = LoopDraws._running, None
+        if loop is not None and loop._state != loop._generators():
+            loop._told = True
+            loop._tell(
                 "the loop draws random numbers behind run(batch) (F.dropout, torch.randn_like): of rows, they are others on "
                 "each number of workers; dropout belongs into the model, or a module that weft.parallel is given besides"
             )
-        return state is not None
+        return loop
 
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Within this, something that is looked at otherwise runs."""
-        running = self.end()
+        loop = self.end()
         yield
-        if running:
-            self.begin()
+        if loop is not None:
+            loop.begin()
 
 
 class _OfLinks(KeyedDropout):

@@ -138,12 +138,12 @@ class Run:
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
         part.runs += 1
+        if self.sync.watches:
+            self._loop.end()
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
                 self.sync.last = part.draws_key[-2], self.model.training
-                if self.sync.watches:
-                    self._loop.end()
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
         state = None if self._draws else _state_of_generators(self.device)
