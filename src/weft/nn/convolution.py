@@ -168,6 +168,12 @@ def is_matrix(module: nn.Module) -> bool:
     return type(module).forward in (nn.Linear.forward, Linear.forward) and does_as_its_class(module)
 
 
+def columns_of(module: nn.Module) -> tuple[int, int]:
+    """How many columns a matrix gives, and takes: as it was built, for a weight that is made anew steps when it is read."""
+    names = ("out_features", "in_features") if isinstance(module, nn.Linear) else ("out_channels", "in_channels")
+    return getattr(module, names[0]), getattr(module, names[1])
+
+
 def does_as_its_class(module: nn.Module) -> bool:
     """Has it no hooks, and no forward of its own?"""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)

@@ -1,5 +1,6 @@
 """Models that differ from PyG's by what was done to their modules: they equal PyG on the whole graph, or are refused."""
 
+import copy
 import random
 from contextlib import closing
 
@@ -59,6 +60,19 @@ class TestWhatIsDoneToConvolutions:
         weighed = GCNConv(WIDTH, CLASSES)
         torch.nn.utils.parametrizations.weight_norm(weighed.lin)
         assert_equals_pyg(Two(SAGEConv(WIDTH, WIDTH), weighed))
+
+    @pytest.mark.parametrize("lin", [Linear(WIDTH, CLASSES, bias=False), nn.Linear(WIDTH, CLASSES, bias=False)])
+    def test_a_norm_that_steps_when_its_weight_is_read(self, lin):
+        torch.nn.utils.parametrizations.spectral_norm(lin)
+        model = Two(replaced(GCNConv(WIDTH, CLASSES), lin), SAGEConv(CLASSES, CLASSES)).double()
+        graph, edge_index = make_graph()
+        norm, x = lin.parametrizations.weight[0], rand(120, WIDTH)
+        then = copy.deepcopy(norm.state_dict())
+        model(x, edge_index)
+        once = norm._u.clone()
+        norm.load_state_dict(then)
+        BlockModel(model)(x, NeighborSampler(graph, [-1, -1]).sample(torch.arange(120), 0, 0))
+        torch.testing.assert_close(norm._u, once)
 
     @pytest.mark.parametrize(
         "model, why",

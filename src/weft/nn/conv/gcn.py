@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import GCNConv
 
 from weft.errors import ModelError
-from weft.nn.convolution import Call, Convolution, dense, is_matrix
+from weft.nn.convolution import Call, Convolution, columns_of, dense, is_matrix
 from weft.nn.sums import Sums
 from weft.placements import Program
 
@@ -29,7 +29,7 @@ class Gcn(Convolution):
         if not is_matrix(conv.lin):
             rows = sums_by_degrees(call, dense(conv.lin, call.whole_rows))
             return rows if conv.bias is None else rows + conv.bias
-        out, wide = conv.lin.weight.shape
+        out, wide = columns_of(conv.lin)
         stay = layer.inputs.stay(call.x)
         narrows = layer.cheaper_mapped(call.x, out, wide) if layer.crosses else wide > out and not stay
         if narrows and layer.whole_rows:
