@@ -60,6 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Infer and write."""
     from weft.exchange import World
+    from weft.nn import encoder_of
 
     sharded = args.on == "ray"
     if (args.out.suffix in (".npy", ".parquet")) == sharded:
@@ -81,6 +82,8 @@ def run(args: argparse.Namespace) -> int:
     trained = weft.training.load_model(args.model, graph)
     if trained.settings.task.name == "link" and args.what != "embeddings":
         raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
+    for text in weft.training.unused_by(encoder_of(trained.model), trained.graph, trained.settings.sampling.weighted):
+        print(f"note  {text}")
     if sharded:
         tasks = weft.cluster.tasks_on_ray(args.out, _MEMORY, weft.training.infer_task)
         with tasks as run, weft.report.StageProgress() as progress:
@@ -101,7 +104,7 @@ def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, devic
     torch.set_num_threads(threads)
     dtype = weft.training.dtype_for(trained.settings)
     encoder = encoder_of(trained.model).to(device, dtype)
-    inference = weft.training.infer(encoder, trained.graph, dtype=dtype, threads=threads)
+    inference = weft.training.inferred(encoder, trained.graph, dtype, threads)
     if args.what != "embeddings":
         return weft.training.told(inference.outputs, args.what, trained.several_labels)
     return inference.outputs if trained.settings.task.name == "link" else inference.embeddings

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import Passage, check_can_run, check_hooks, check_tables, in_mode, passage, takes_slices, walk
+    from weft.nn.forwards import EDGE_ARGUMENTS
     from weft.nn.handles import Handle
     from weft.nn.kept_state import (
         NOTHING_KEPT,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers
-    from weft.nn.rows import EDGE_ARGUMENTS, Pass, running_averages
+    from weft.nn.rows import Pass, running_averages
     from weft.nn.small_graph import alike
     from weft.nn.sums import merged
 else:

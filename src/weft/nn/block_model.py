@@ -1,6 +1,5 @@
 """Running an unchanged PyG model on a batch's blocks."""
 
-import inspect
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
@@ -18,9 +17,10 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
+from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, taken_by
 from weft.nn.handles import Handle
 from weft.nn.kept_state import plain_state
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Pass, call_model
+from weft.nn.rows import Pass, call_model
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -215,7 +215,7 @@ def _check_adds_up(convolution: Convolution) -> None:
 
 def takes_types(model: nn.Module) -> bool:
     """Does the model's forward ask for the types of edges?"""
-    return "edge_type" in inspect.signature(model.forward).parameters
+    return "edge_type" in taken_by(model)
 
 
 def types_of(program: Program) -> Tensor | None:

@@ -37,6 +37,7 @@ from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.depths import walk
+from weft.nn.forwards import taken_by
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forwards_replaced
 
@@ -153,7 +154,7 @@ class Decoupled(nn.Module):
 
         A first convolution that gets the inputs as they are takes them mixed. `given`: what there is for the model to take.
         """
-        takes = inspect.signature(self.model.forward).parameters
+        takes = taken_by(self.model)
         others = {name: value for name, value in given.items() if value is not None and name in takes}
         answers = _Answers(self.depth, x, around)
         with forwards_replaced(self.model, lambda conv: _stand_in(conv, answers)):

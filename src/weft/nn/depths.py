@@ -17,9 +17,10 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
+from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, LEARNED_ROWS, taken_by
 from weft.nn.handles import Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import ATTRIBUTES, EDGE_ARGUMENTS, Convolve, Hooked, Pass, call_model
+from weft.nn.rows import Convolve, Hooked, Pass, call_model
 from weft.nn.small_graph import alike
 
 DEEPEST = 1000  # convolutions in a row
@@ -177,7 +178,7 @@ def takes_attributes(model: nn.Module, width: int | None) -> bool:
 
     As PyG's own models do, which take it whatever their convolutions are.
     """
-    taken = inspect.signature(model.forward).parameters.get(ATTRIBUTES)
+    taken = taken_by(model).get(ATTRIBUTES)
     if taken is None:
         return False
     if model not in _TAKES_ATTRIBUTES:
@@ -328,13 +329,11 @@ def check_can_run(model: nn.Module) -> None:
             f"{type(model).__name__} has no values yet ({meta[0]} is on the meta device): build it on the CPU, or call "
             f"model.to_empty(device='cpu') and load its parameters"
         )
-    arguments = list(inspect.signature(model.forward).parameters)[:2]
+    arguments = list(taken_by(model))[:2]
     if arguments[:1] == ["edge_index"] and {*arguments[1:]} <= {*EDGE_ARGUMENTS}:
         raise ModelError(
             f"{type(model).__name__}.forward takes {' and '.join(arguments)}, and no rows of vertices: write "
-            f"forward(self, x, {', '.join(arguments)}). Where rows are learned for each vertex, its number is its feature, "
-            f"data.x = torch.arange(n)[:, None] (up to 16 million), and the model begins with "
-            f"nn.Embedding(n, width)(x[:, 0].long())"
+            f"forward(self, x, {', '.join(arguments)}). {LEARNED_ROWS}"
         )
     by_type = isinstance(model, torch.fx.GraphModule) and any(isinstance(of, nn.ModuleDict) for of in model.modules())
     if by_type or (all(name.endswith("_dict") for name in arguments) and arguments):  # to_hetero; written by hand

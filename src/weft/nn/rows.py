@@ -21,6 +21,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
+from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, check_arguments, taken_by
 from weft.nn.functional import dropped
 from weft.nn.handles import Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
@@ -206,8 +207,6 @@ def without_depth(x: Tensor) -> Tensor:
     return x.plain() if isinstance(x, Rows) else x
 
 
-EDGE_ARGUMENTS = ("edge_weight", "edge_type")
-ATTRIBUTES = "edge_attr"  # as PyG's models call what edges weigh, as rows
 _EDGE_INDEX = Handle.of("edge_index")
 _HANDLES = {name: Handle.of(name) for name in EDGE_ARGUMENTS} | {ATTRIBUTES: Handle.of("edge_weight", column=True)}
 
@@ -227,14 +226,14 @@ def call_model(
 
     `available`: which edge arguments there are; `node_type`: of each row, if known. Weights are `edge_attr`, too, a column.
     """
-    accepted, there = inspect.signature(model.forward).parameters, available or {}
+    accepted, there = taken_by(model), available or {}
     given: dict[str, Tensor] = {
         name: handle for name, handle in _HANDLES.items() if there.get(name) and name in accepted
     }
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
+    check_arguments(model, accepted, given)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
-        _check_arguments(model, given)
         both = Rows.of(x, 0, run), _EDGE_INDEX
         out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
     if not isinstance(out, Rows):
@@ -244,28 +243,6 @@ def call_model(
             f"results, or rows that were transposed, even there and back) can't be trained by batches of vertices"
         )
     return out.plain(), out.depth
-
-
-def _check_arguments(model: nn.Module, given: dict[str, Tensor]) -> None:
-    """Refuse a forward that takes no edges, or asks for what it can't be given."""
-    accepted = inspect.signature(model.forward).parameters
-    if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
-        one = next(iter(accepted), "nothing")
-        remedy = (
-            "torch_geometric.nn.Sequential hands it to convolutions"
-            if isinstance(model, nn.Sequential)
-            else f"write forward(self, x, edge_index), with x and edge_index in place of {one}.x and {one}.edge_index"
-        )
-        raise ModelError(
-            f"{type(model).__name__}.forward takes {one} alone, and no edge_index besides the vertices' rows: {remedy}"
-        )
-    named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
-    if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
-        raise ModelError(
-            f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index, the first two, "
-            f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, "
-            f"where the graph has them; give what else it takes a default"
-        )
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from weft.errors import InputError, TrainingError
 from weft.graph import SPLITS
 from weft.nn import Steps
 from weft.training.averages import of_first_worker
-from weft.training.inference import infer
+from weft.training.inference import inferred
 from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
 
@@ -97,7 +97,7 @@ def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tenso
 def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
     """All rows, on the first worker, which infers over the whole graph: all neighbours count."""
     if run.world.rank == 0:
-        outputs = infer(run.encoder, run.objective.graph, dtype=run.dtype, threads=run.threads).outputs
+        outputs = inferred(run.encoder, run.objective.graph, run.dtype, run.threads).outputs
         yield vertices, torch.from_numpy(outputs[vertices]).to(run.device)
 
 

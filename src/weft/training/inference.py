@@ -1,5 +1,6 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +34,7 @@ from weft.quantities import size_of
 from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
 from weft.training.fetching import as_graph
-from weft.training.models import dtype_for
+from weft.training.models import dtype_for, unused_by
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
@@ -80,6 +81,21 @@ def infer(
     if not isinstance(threads, int) or threads < 1:
         raise ConfigError(f"threads = {threads!r} is no number of threads: give one from 1 on")
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
+    graph.features_to_train_on()  # of which there must be some
+    for text in unused_by(model, graph):
+        warnings.warn(text, stacklevel=2)
+    return inferred(model, graph, dtype, threads, limit, scratch)
+
+
+def inferred(
+    model: nn.Module,
+    graph: Graph,
+    dtype: torch.dtype | None = None,
+    threads: int = 1,
+    limit: float = 4 << 30,
+    scratch: Path | None = None,
+) -> Inference:
+    """The same, of a graph that is open; `limit`: bytes of memory for rows of all vertices."""
     features = graph.features_to_train_on()
     computed_in = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
     if dtype is not None and dtype != computed_in:

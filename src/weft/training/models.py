@@ -34,6 +34,11 @@ from weft.plugins import SAMPLERS
 from weft.training.objectives import Objective, objective_named, width_by, wrapped_by
 from weft.training.team import owners_of
 
+_UNUSED = {
+    "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
+    "edge_type": "the graph's edge types are not used: {} takes all edges alike",
+}
+
 
 def make_model(settings: Settings, graph: Graph, objective: Objective | None = None) -> nn.Module:
     """The model that the settings name, for this graph's features and what is learned, with all that is trained besides."""
@@ -87,6 +92,16 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     if batches or workers > 1:
         fewer = 3 if batches else 1  # convolutions behind which there may be fewer rows
         check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)
+
+
+def unused_by(model: nn.Module, graph: Graph, weighted: bool = False) -> list[str]:
+    """What a model leaves unused of a graph's edges; `weighted`: are they drawn by their weights?"""
+    there = [name for name in _UNUSED if getattr(graph, name) is not None]
+    if not there:
+        return []
+    forward = forward_of(model, graph.num_features)
+    used = forward.edge_arguments() | ({"edge_weight"} if weighted else set())
+    return [_UNUSED[name].format(forward.kind) for name in there if name not in used]
 
 
 def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.keys import seed_everything
-from weft.nn import EDGE_ARGUMENTS, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
+from weft.nn import encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -22,14 +22,10 @@ from weft.training.beside import Beside, LoopDraws, check_draws
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
-from weft.training.models import check_model, plan_for, variant_of
+from weft.training.models import check_model, plan_for, unused_by, variant_of
 from weft.training.objectives import wrapped_by
 from weft.training.staging import name_of
 
-_UNUSED = {
-    "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
-    "edge_type": "the graph's edge types are not used: {} takes all edges alike",
-}
 _KEPT = (
     "the model keeps {}, which has a gradient: where that is made of rows before the last, each counts in a loss once for "
     "every worker that computes it, which hangs on the plan; make losses of the rows that the model gives"
@@ -217,11 +213,8 @@ class Run:
 
     def notices(self) -> list[str]:
         """What is left unused of the graph, or of the workers."""
-        graph, used = self.loader.graph, self.forward.edge_arguments()
-        if self.settings.sampling.weighted:
-            used.add("edge_weight")
-        unused = [name for name in EDGE_ARGUMENTS if getattr(graph, name) is not None and name not in used]
-        found = [_UNUSED[name].format(self.forward.kind) for name in unused] + self.feed.team.notices()
+        unused = unused_by(self.encoder, self.loader.graph, self.settings.sampling.weighted)
+        found = unused + self.feed.team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
         hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]

@@ -1,8 +1,11 @@
 """Exact inference on other graphs than the one that was trained on."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
+from torch.optim.swa_utils import AveragedModel
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GCNConv
 
@@ -34,6 +37,39 @@ def test_another_width_is_refused():
         ModelError, match="GCN does not run on rows of 5 features: build it for as many as the graph has"
     ):
         infer(GCN(3, 4, 2, 3), graph_of(30, width=5))
+
+
+class Handed(nn.Module):
+    """Hands on whatever it is given."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, *args, **kwargs):
+        return self.model(*args, **kwargs)
+
+
+@pytest.mark.parametrize("wrapped", [AveragedModel, Handed, lambda model: Handed(AveragedModel(model))])
+def test_a_wrapper_is_given_what_the_model_within_takes(wrapped):
+    data, model = graph_of(30), GCN(3, 4, 2, 3).double()
+    data.edge_weight = torch.rand(data.num_edges, dtype=torch.float64)
+    wanted = model(data.x, data.edge_index, edge_weight=data.edge_weight).detach()
+    torch.testing.assert_close(torch.from_numpy(infer(wrapped(model), data).outputs), wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_weights_that_a_model_leaves_out_are_told():
+    class Named(Handed):
+        def forward(self, x, edge_index, **kwargs):
+            return self.model(x, edge_index, **kwargs)
+
+    data = graph_of(30)
+    data.edge_weight = torch.rand(data.num_edges)
+    with pytest.warns(UserWarning, match="edge weights are not used: Named gives its convolutions none"):
+        infer(Named(GCN(3, 4, 2, 3)), data)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        infer(GCN(3, 4, 2, 3), data)
 
 
 def test_modules_keep_their_modes():

@@ -171,6 +171,16 @@ def test_the_command_writes_the_names_that_the_model_learned(tmp_path, capsys):
     assert weft.Graph.open(tmp_path / "new").labels is None
 
 
+def test_the_command_tells_of_weights_that_the_model_leaves_out(tmp_path, capsys):
+    weighted = plain(np.arange(12) % 3, edge_weight=np.ones(60))
+    weighted.save(tmp_path / "g")
+    for model, left_out in (("sage", True), ("gcn", False)):
+        folder = saved(tmp_path / model, weighted, model=model)
+        words = ["embed", tmp_path / "g", "--model", folder, "--out", tmp_path / f"{model}.npy"]
+        assert main([*map(str, words)]) == 0
+        assert ("note  the graph's edge weights are not used" in capsys.readouterr().out) == left_out
+
+
 @pytest.mark.parametrize(("then", "now", "said"), [(True, False, "trained with weights"), (False, True, "without")])
 def test_weights_of_edges_that_are_new_or_missing_are_refused(tmp_path, then, now, said):
     graphs = {has: plain(np.arange(12) % 3, **({"edge_weight": np.ones(60)} if has else {})) for has in (then, now)}
