@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Container, Mapping
 
-from torch import nn
+from torch import Tensor, nn
 
 from weft.errors import ModelError
 
@@ -45,3 +45,31 @@ def check_arguments(model: nn.Module, accepted: Mapping[str, inspect.Parameter],
             f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, "
             f"where the graph has them; give what else it takes a default"
         )
+
+
+def no_rows(out: object) -> str:
+    """What a forward gave in place of rows, and what to do."""
+    if isinstance(out, tuple | list | dict):
+        return (
+            f"a {type(out).__name__} in place of a row for each vertex: put side by side what is in it, as in "
+            f"torch.cat([mu, logstd], 1), and take it apart behind the model, as in mu, logstd = run(batch).chunk(2, 1)"
+        )
+    if not isinstance(out, Tensor):
+        return f"a {type(out).__name__} in place of a row for each vertex"
+    return (
+        f"a tensor of shape {tuple(out.shape)} in place of a row for each vertex: pooling over vertices can't be trained by "
+        f"batches of vertices; and no rows are known that were transposed, even there and back, or stacked by "
+        f"torch.stack([x, y]): write torch.stack([x, y], 1).sum(1)"
+    )
+
+
+def not_of_vertices(x: object) -> str:
+    """What a convolution got in place of the vertices' rows, and what to do."""
+    if isinstance(x, nn.Parameter):
+        return f"a parameter in place of the vertices' rows. {LEARNED_ROWS}"
+    return (
+        f"{type(x).__name__} in place of the vertices' rows: pass it the rows that came into the model's forward, or what "
+        f"row-wise operations and convolutions made of them (what transposes or sorts them, or picks some, makes other "
+        f"rows, even if it is undone: leave it out; a map by type of vertices is sum((node_type == kind)[:, None] * "
+        f"linear(x) for kind, linear in enumerate(linears)))"
+    )

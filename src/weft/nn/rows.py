@@ -21,7 +21,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
-from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, check_arguments, taken_by
+from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, check_arguments, no_rows, not_of_vertices, taken_by
 from weft.nn.functional import dropped
 from weft.nn.handles import Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
@@ -181,7 +181,7 @@ class Rows(Tensor):
         if shallower and any(rows.depth < depth for rows in _rows_in(_written(func, args, kwargs))):
             raise ModelError(
                 f"the model writes what a convolution gave into rows from before it ({func.__name__}), of which there may "
-                f"be more here: make new rows of them, as in x + y, torch.cat([x, y], dim=1) or torch.stack([x, y]).sum(0)"
+                f"be more here: make new rows of them, as in x + y, torch.cat([x, y], 1) or torch.stack([x, y], 1).sum(1)"
             )
         first = _first_rows(func, args, kwargs)
         if first is not None and (to := run.depth_of(first.rows, depth)) is not None:  # as in h + x[: len(h)]
@@ -232,16 +232,12 @@ def call_model(
     }
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
-    check_arguments(model, accepted, given)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
+        check_arguments(model, accepted, given)
         both = Rows.of(x, 0, run), _EDGE_INDEX
         out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
     if not isinstance(out, Rows):
-        got = f"a tensor of shape {tuple(out.shape)}" if isinstance(out, Tensor) else f"a {type(out).__name__}"
-        raise ModelError(
-            f"the model's forward gave {got} in place of a row for each vertex: pooling over vertices (or a tuple of "
-            f"results, or rows that were transposed, even there and back) can't be trained by batches of vertices"
-        )
+        raise ModelError(f"the model's forward gave {no_rows(out)}")
     return out.plain(), out.depth
 
 
@@ -281,12 +277,7 @@ class _Bound:
         if isinstance(x, tuple | list) and len(x) == 2 and x[0] is x[1]:
             x = x[0]
         if not isinstance(x, Rows):
-            raise ModelError(
-                f"{self._conv} was called with {type(x).__name__} in place of the vertices' rows: pass it the rows that "
-                f"came into the model's forward, or what row-wise operations and convolutions made of them (what transposes "
-                f"or sorts them, or picks some, makes other rows, even if it is undone: leave it out; a map by type of "
-                f"vertices is sum((node_type == kind)[:, None] * linear(x) for kind, linear in enumerate(linears)))"
-            )
+            raise ModelError(f"{self._conv} was called with {not_of_vertices(x)}")
         if (unrolled := _unrolled(self._conv)) is not None:
             kind, module = unrolled
             hop = _Bound(module, self._run, self._answer)
@@ -401,6 +392,8 @@ def _first_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[s
 def _keeps_rows(func: Callable[..., object], args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
     """Is what a function gives still a row for each row of its first argument, if there are as many?"""
     name, x = getattr(func, "__name__", ""), args[0] if args else kwargs.get("input")
+    if name == "stack" and isinstance(x, tuple | list):
+        return kwargs.get("dim", args[1] if len(args) > 1 else 0) not in (0, -1 - x[0].dim())
     if not isinstance(x, Tensor):
         return True
     if func is Tensor.__getitem__:

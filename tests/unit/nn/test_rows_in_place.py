@@ -9,6 +9,7 @@ from torch_geometric.nn import EdgeConv, GATConv, GENConv, MessagePassing, SAGEC
 
 import weft
 from weft.errors import ModelError
+from weft.nn import check_rows
 from weft.training import Loader  # before modules are made, so that what PyG generates for them is kept in memory
 
 VERTICES, EDGES = 60, 300
@@ -35,6 +36,7 @@ def in_pairs(turn):
 
 
 BY_ROW = {
+    "stacked side by side": lambda x: torch.stack([x, 2 * x], 1).sum(1),
     "sort": lambda x: x.sort(1).values,
     "sort by default": lambda x: torch.sort(x)[0],
     "sort, named": lambda x: torch.sort(x, dim=-1, descending=True).values,
@@ -79,6 +81,37 @@ def test_what_is_done_along_a_row(data, name):
 def test_what_moves_rows_is_refused(data, name):
     with pytest.raises(ModelError, match=r"in place of the vertices' rows|mixes the rows|does not run on rows"):
         rows_in_batches(data, Between(OTHERWISE[name]).double())
+
+
+@pytest.mark.parametrize(
+    ("last", "remedy"),
+    [
+        (lambda x: torch.stack([x, x]).mean(0), r"^the model's .* write torch.stack\(\[x, y\], 1\).sum\(1\)"),
+        (lambda x: torch.stack([x, x], -3).mean(0), r"write torch.stack\(\[x, y\], 1\).sum\(1\)"),
+        (lambda x: (x, x), r"gave a tuple .* torch.cat\(\[mu, logstd\], 1\), .* = run\(batch\).chunk\(2, 1\)"),
+        (lambda x: {"mu": x}, r"gave a dict .* torch.cat"),
+    ],
+)
+def test_results_that_are_no_rows_are_refused_with_what_to_write(last, remedy):
+    class Last(Between):
+        def forward(self, x, edge_index):
+            return last(super().forward(x, edge_index))
+
+    with pytest.raises(ModelError, match=remedy):
+        check_rows(Last(torch.relu))
+
+
+def test_learned_rows_in_place_of_vertices_are_refused_with_what_to_write():
+    class Learned(Between):
+        def __init__(self):
+            super().__init__(torch.relu)
+            self.rows = nn.Embedding(VERTICES, 4)
+
+        def forward(self, x, edge_index):
+            return super().forward(self.rows.weight, edge_index)
+
+    with pytest.raises(ModelError, match=r"begins with nn.Embedding\(n, width"):
+        check_rows(Learned())
 
 
 def written_in_columns(rows, deeper):
