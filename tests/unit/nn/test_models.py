@@ -19,6 +19,7 @@ from torch_geometric.nn import (
     GraphConv,
     LayerNorm,
     MessagePassing,
+    NNConv,
     PairNorm,
     ResGatedGraphConv,
     SAGEConv,
@@ -522,6 +523,24 @@ class TestMistakes:
         sample = self.sample(1)
         with pytest.raises(ModelError, match="row for each vertex"):
             BlockModel(Model())(torch.randn(len(sample.vertices), WIDTH), sample)
+
+    @pytest.mark.parametrize(
+        ("conv", "weighted", "remedy"),
+        [
+            (TransformerConv(WIDTH, CLASSES, edge_dim=1), False, r"edges have no weights: import some"),
+            (NNConv(WIDTH, CLASSES, nn.Linear(1, WIDTH * CLASSES)), False, r"edges have no weights: import some"),
+            (
+                TransformerConv(WIDTH, CLASSES, edge_dim=1),
+                True,
+                "let the model's forward take edge_attr, and hand it on",
+            ),
+        ],
+    )
+    def test_a_convolution_that_needs_values_of_edges(self, conv, weighted, remedy):
+        model = Sequential("x, edge_index", [(conv, "x, edge_index -> x")])
+        sample = NeighborSampler(make_graph(weighted=weighted)[0], [-1]).sample(np.arange(4), 0, 0)
+        with pytest.raises(ModelError, match=f"failed without edge_attr .*{remedy}"):
+            BlockModel(model)(torch.randn(len(sample.vertices), WIDTH), sample)
 
     def test_no_convolution(self):
         sample = self.sample(1)

@@ -17,7 +17,8 @@ from weft.nn import functional
 from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import in_mode
+from weft.nn.depths import by_itself, in_mode
+from weft.nn.forwards import ATTRIBUTES
 from weft.nn.handles import Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
@@ -196,16 +197,13 @@ class _OwnForward(Merge):
 
     @contextmanager
     def _named(self, block: Block) -> Iterator[None]:
-        """Some aggregations fail on vertices without edges, by errors that don't say so."""
+        """Some fail on vertices without edges, or without values of edges, by errors that don't say so."""
         try:
             yield
-        except AssertionError as error:
-            if self._call.edge_type or not hasattr(self._call.conv, "num_relations"):
+        except (AssertionError, AttributeError, TypeError) as error:
+            if (lacking := self._lacking(reason_of(error))) is None:
                 raise
-            raise ModelError(
-                f"{self._call.conv} was called without edge_type: let the model's forward take it, as in forward(self, x, "
-                f"edge_index, edge_type), and hand it on; the graph's edges need types (`weft import --edge-type`)"
-            ) from error
+            raise ModelError(f"{self._call.conv} {lacking}") from error
         except (IndexError, RuntimeError) as error:
             alone = int((block.indptr.diff() == 0).sum())
             handles = [value for value in self._call.others.values() if isinstance(value, Handle)]
@@ -220,6 +218,28 @@ class _OwnForward(Merge):
                 f"{self._call.conv} failed on a batch in which {alone:,} vertices have no in-edges ({reason_of(error)}): "
                 f"take an aggregation that can do without, or {_GIVE_EDGES}"
             ) from error
+
+    def _lacking(self, reason: str) -> str | None:
+        """What values of edges it takes and was not given, and what to do; None: it has all."""
+        call = self._call
+        if not call.edge_type and hasattr(call.conv, "num_relations"):
+            return (
+                "was called without edge_type: let the model's forward take it, as in forward(self, x, edge_index, "
+                "edge_type), and hand it on; the graph's edges need types (`weft import --type`)"
+            )
+        takes = inspect.signature(type(call.conv).forward).parameters.keys() - call.others.keys()
+        name = next((name for name in (ATTRIBUTES, "edge_weight") if name in takes), None)
+        if name is None or call.edge_weight:
+            return None
+        values = Handle.of("edge_weight", column=name == ATTRIBUTES)
+        if by_itself(call.conv, call.x.new_zeros(1, call.x.shape[1]), call.others | {name: values}) is None:
+            return None
+        if getattr(call.program.graph, "edge_weight", None) is None:
+            return (
+                f"failed without {name} ({reason}), and the graph's edges have no weights: import some (`weft import "
+                f"--weight`), or build it so that it needs none (edge_dim=None)"
+            )
+        return f"failed without {name} ({reason}): let the model's forward take {name}, and hand it on"
 
 
 def _with_another(rows: Tensor) -> Tensor:
