@@ -6,7 +6,16 @@ import weft.nn.generated  # before any model is made
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.nn.block_model import BlockModel, Met, check_adds_up, convolution_of, convolutions, convolve, takes_types
+    from weft.nn.block_model import (
+        BlockModel,
+        Met,
+        check_adds_up,
+        convolution_of,
+        convolutions,
+        convolve,
+        drops_edges,
+        takes_types,
+    )
     from weft.nn.coefficients import shares
     from weft.nn.conv import BlackBox, MessageConvolution, Split, check_split
     from weft.nn.convolution import Convolution

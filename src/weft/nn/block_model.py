@@ -213,6 +213,11 @@ def _check_adds_up(convolution: Convolution) -> None:
         )
 
 
+def drops_edges(model: nn.Module) -> bool:
+    """May any of its convolutions drop edges in training?"""
+    return any(convolution_of(conv).drops_edges for conv in model.modules() if isinstance(conv, MessagePassing))
+
+
 def takes_types(model: nn.Module) -> bool:
     """Does the model's forward ask for the types of edges?"""
     return "edge_type" in taken_by(model)

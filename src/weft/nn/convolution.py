@@ -80,11 +80,15 @@ class Call:
         """The key of this call's dropout of edges; None where none are dropped. To be asked for once."""
         return self.run.next_dropout() if self.conv.training and self.conv.dropout else None
 
+    def destination_keys(self, edges: Edges) -> Tensor:
+        """The keys of the destinations of edges, whoever holds them."""
+        return self.program.keys[self.depth + 1] if edges.keys is None else edges.keys
+
     def kept(self, key: int | None, block: Block, edges: Edges) -> Tensor | None:
         """Dropout of edges by head, keyed by destination and place in its list; `block`: the edges that are gone over."""
         if key is None:
             return None
-        keys = self.program.keys[self.depth + 1] if edges.keys is None else edges.keys
+        keys = self.destination_keys(edges)
         return edge_mask(keys, key, block.dst(), block.places(), self.conv.heads, self.conv.dropout, self.x.dtype)
 
 
@@ -112,6 +116,11 @@ class Convolution(ABC):
 
     def __init__(self, conv: MessagePassing) -> None:
         self.conv = conv
+
+    @property
+    def drops_edges(self) -> bool:
+        """May it drop edges in training, by their places in their lists? These travel then with edges that are pushed."""
+        return bool(getattr(self.conv, "dropout", 0))
 
     @classmethod
     def check_class(cls) -> None:

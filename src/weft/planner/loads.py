@@ -10,9 +10,11 @@ from functools import partial
 from typing import NamedTuple, Self
 
 import numpy as np
+from torch import nn
 
 from weft.exchange import sent_whole
 from weft.graph import Graph
+from weft.nn import drops_edges, takes_types
 from weft.placements import OWNER, REQUEST, Held, Moves, Placement
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, CountedBatch, Drawn, Key, PlacedHop
@@ -212,8 +214,9 @@ class EdgeValues:
     places: bool = False  # do pushed edges take their places along?
 
     @classmethod
-    def of(cls, graph: Graph, types: bool, places: bool) -> Self:
-        """On a graph, for a model that asks for types, and for places, or doesn't."""
+    def of(cls, graph: Graph, model: nn.Module) -> Self:
+        """On a graph, for a model, which may ask for types, and for places."""
+        types, places = takes_types(model), drops_edges(model)
         weights, typed = (4 * (values is not None) for values in (graph.edge_weight, graph.edge_type))
         asked = typed * types
         return cls(

@@ -16,11 +16,10 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from torch import nn
-from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
-from weft.nn import Decoupled, Passage, convolutions, crossing_costs, passage, takes_slices, takes_types
+from weft.nn import Decoupled, Passage, convolutions, crossing_costs, passage, takes_slices
 from weft.placements import INPUT, OWNER, REQUEST, Held, Placement, all_placements, placement_named
 from weft.plan import NAMED, Plan, check_cache
 from weft.planner.answer import OnDevice
@@ -110,8 +109,7 @@ class Space(ABC):
             lambda: model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
         )
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
-        places = any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing))
-        values = EdgeValues.of(graph, takes_types(model), places)
+        values = EdgeValues.of(graph, model)
         sizes = float(self.model.parameters), float(self.model.widths[-1] * self.item)
         numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners, World
@@ -24,7 +23,7 @@ from weft.features import (
 )
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.nn import Met, convolutions, takes_types
+from weft.nn import Met, convolutions, drops_edges, takes_types
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings, check_cache
 from weft.sampling import SeedBalance, dealt
@@ -223,7 +222,7 @@ class ManyWorkers(TrainingTeam):
             fanouts,
             owners,
             compute=self.comm,
-            places=any(getattr(m, "dropout", 0) for m in model.modules() if isinstance(m, MessagePassing)),
+            places=drops_edges(model),
             types=graph.edge_type is not None and takes_types(model),
             costs=costs(convolutions(model, graph.num_features)) if by_cost else None,
             width=graph.num_features,

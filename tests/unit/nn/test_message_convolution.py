@@ -4,6 +4,7 @@ from typing import ClassVar
 
 import pytest
 import torch
+import torch.nn.functional as F
 from test_models import CLASSES, WIDTH, make_graph, rand
 from torch import nn
 from torch_geometric.nn import MessagePassing
@@ -149,6 +150,38 @@ def test_parts_that_make_another_convolution_are_refused(part, by, said, monkeyp
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
     with pytest.raises(ModelError, match=said):
         BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample)
+
+
+@pytest.mark.parametrize(
+    ("part", "by"),
+    [
+        ("message", lambda self, source, destination: source * destination.sigmoid()),
+        (
+            "message",
+            lambda self, source, destination: F.dropout(source * destination.sigmoid(), 0.3, self.conv.training),
+        ),
+    ],
+)
+def test_dropout_that_is_left_out_or_another_is_refused(part, by, monkeypatch):
+    class Dropping(Gated):
+        def message(self, value_j, gate_i):
+            return F.dropout(value_j * gate_i.sigmoid(), 0.5, self.training)
+
+    torch.manual_seed(0)
+    conv = Dropping(WIDTH, CLASSES, "sum").double()
+    graph, _ = make_graph()
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: type("Other", (serving("sum"),), {part: by}))
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample, block_model = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0), BlockModel(model, WIDTH)
+    x = rand(120, WIDTH)[sample.vertices.long()]
+    model.eval()
+    block_model(x, sample)
+    model.train()
+    with pytest.raises(
+        ModelError, match=r"Other differs from Dropping\(\) itself in training .*: make them drop alike"
+    ):
+        block_model(x, sample)
 
 
 def test_soft_max_where_there_are_no_edges(monkeypatch):

@@ -5,24 +5,32 @@ smaller; but it runs under every placement, and its gradients are torch's.
 """
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
 from weft.errors import ConfigError, ModelError
 from weft.keys import drawing_alone
+from weft.keys import key as make_key
 from weft.nn import functional, sums
 from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
+from weft.nn.row_by_row import LeftOut
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
+from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
+from weft.threads import cached_property
 
 _JOINS = ("sum", "mean", "max", "softmax")
 _PART = 8  # rows, without those beside them
@@ -61,7 +69,12 @@ class MessageConvolution(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self.adds_up, self._compared = self.join in ("sum", "mean"), False
+        self.adds_up, self._compared = self.join in ("sum", "mean"), set[bool]()
+
+    @property
+    def drops_edges(self) -> bool:
+        """`message` may, whatever the module's options are called."""
+        return True
 
     @classmethod
     def check_class(cls) -> None:
@@ -73,45 +86,50 @@ class MessageConvolution(Convolution):
             raise ConfigError(f"{cls.__name__}: join = 'softmax' needs a score(source, destination): write it")
 
     def run(self, call: Call) -> Tensor:
-        if not self._compared and call.layer.whole_rows:
-            self._compared = True
-            _check_equals_its_module(self, call.x)
+        if call.layer.whole_rows:
+            for training in sorted({False, self.conv.training} - self._compared):
+                self._compared.add(training)
+                _check_equals_its_module(self, call.x, training)
         x, depth, by_row = (call.x if self.columnwise else call.whole_rows), call.depth, call.run.by_row
         said, own = by_row(self.prepare, depth, x), call.own
-        merged = call.layer.merge(_Messages(self, by_row(self.describe, depth + 1, own)), said)
+        merged = call.layer.merge(_Messages(self, call, by_row(self.describe, depth + 1, own)), said)
         return by_row(self.finish, depth + 1, merged, own)
 
 
 class _Messages(Merge):
-    """Messages of edges, merged."""
+    """Messages of edges, merged; what is dropped of them is keyed by edge."""
 
-    def __init__(self, convolution: MessageConvolution, described: Tensor) -> None:
-        self._of, self._described = convolution, described
+    def __init__(self, convolution: MessageConvolution, call: Call, described: Tensor) -> None:
+        self._of, self._call, self._described = convolution, call, described
         self.columnwise = convolution.columnwise
 
     def __str__(self) -> str:
         return str(self._of.conv)
+
+    @cached_property
+    def dropout_key(self) -> int:
+        """The same for all edges, wherever they are computed."""
+        return self._call.run.next_dropout()
+
+    def edge_keys(self, edges: Edges) -> Tensor:
+        """What names each edge, the same on any worker."""
+        block = edges.block
+        return functional.edge_keys(self._call.destination_keys(edges), block.dst(), block.places())
 
     def given(self, own: Tensor) -> Tensor:
         """Descriptions of the destinations here, which were made of their whole rows; of slices, made of these."""
         return self._of.describe(own) if self.columnwise else self._described
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
-        """Of some edges: their sum; or with soft-max their mean, and the log of its sum."""
-        said, ends, each = self._said(edges.block, sources, given)
-        if self._of.join != "softmax":
-            return (sums.aggregate(each, said, edges.times(None, said), "sum"),)
-        scores = self._of.score(*ends)
-        heads = scores.shape[1]
-        return functional.attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
+        return self._part(edges, sources, given, _ByEdge(self, edges))
+
+    def whole(self, edges: Edges, sources: Tensor) -> Tensor:
+        given = self.given(sources[: edges.block.num_dst])
+        return self._merged(edges, sources, given, _ByEdge(self, edges))
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
-        given = self.given(own)
-        if self._of.join == "max":
-            said, _, each = self._said(edges.block, sources, given)
-            return sums.aggregate(each, said, None, "max")
-        rows = self.partial(edges, sources, given)[0]
-        return self._divided(rows.flatten(1), edges.totals)
+        """Of slices of columns."""
+        return self._merged(edges, sources, self.given(own), _OfSlices(self))
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         if self._of.join == "softmax":
@@ -124,44 +142,124 @@ class _Messages(Merge):
         given, others = self._described, self._described[:0]
         if given.shape[1]:
             others = layer.to_others(given)
-        here, _, each = self._said(layer.here.block, layer.sources(x), given)
-        there, _, each_there = self._said(layer.there.block, x, others)
+        parts = (layer.here, layer.sources(x), given), (layer.there, x, others)
+        (here, _, each), (there, _, each_there) = (self._said(*part, _ByEdge(self, part[0])) for part in parts)
         return split_max(layer, here, there, each, each_there)
 
-    def _said(self, block: Block, sources: Tensor, given: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor], Block]:
+    def _merged(self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode) -> Tensor:
+        """The rows of destinations whose edges are all here."""
+        if self._of.join == "max":
+            said, _, each = self._said(edges, sources, given, dropout)
+            return sums.aggregate(each, said, None, "max")
+        return self._divided(self._part(edges, sources, given, dropout)[0].flatten(1), edges.totals)
+
+    def _part(self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode) -> tuple[Tensor, ...]:
+        """Of some edges: their sum; or with soft-max their mean, and the log of its sum."""
+        said, ends, each = self._said(edges, sources, given, dropout)
+        if self._of.join != "softmax":
+            return (sums.aggregate(each, said, edges.times(None, said), "sum"),)
+        with dropout:
+            scores = self._of.score(*ends)
+        heads = scores.shape[1]
+        return functional.attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
+
+    def _said(
+        self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode
+    ) -> tuple[Tensor, tuple[Tensor, Tensor], Block]:
         """Messages, both ends of their edges, and a block of which each edge is a source."""
+        block = edges.block
         src, dst = block.src.long(), block.dst().long()
         described = given[dst] if given.shape[1] else given.new_empty(len(dst), 0)
         ends = sources.index_select(0, src), described
         each = Block(block.indptr, torch.arange(block.num_edges, dtype=torch.int32, device=src.device), block.num_edges)
-        return self._of.message(*ends), ends, each
+        with dropout:
+            return self._of.message(*ends), ends, each
 
     def _divided(self, rows: Tensor, counts: Tensor) -> Tensor:
         return rows * sums.inverse(counts, rows) if self._of.join == "mean" else rows
 
 
-def _check_equals_its_module(convolution: MessageConvolution, like: Tensor) -> None:
-    """Compare a convolution with its module's own forward on a small random graph, without dropout.
+class _Dropout(TorchFunctionMode):
+    """Within it dropout is another; `dropped` is told of what is dropped in training."""
 
-    `like`: its rows. A module that does not run so by itself is not tried.
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in (F.dropout, torch.dropout):
+            return self._dropout(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        """What is left of x."""
+        raise NotImplementedError
+
+    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return self.dropped(input, p, inplace) if training and p else input
+
+
+class _ByEdge(_Dropout):
+    """Of rows of edges: by edge, the same wherever that is computed. Others are left to torch."""
+
+    def __init__(self, messages: _Messages, edges: Edges) -> None:
+        super().__init__()
+        self._messages, self._edges, self._calls = messages, edges, 0
+
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        if len(x) != self._edges.block.num_edges:
+            return torch.dropout(x, p, True)
+        self._calls += 1
+        key = make_key(self._messages.dropout_key, self._calls)
+        return functional.dropped(x, p, self._messages.edge_keys(self._edges), key, inplace)
+
+
+class _OfSlices(_Dropout):
+    """Of slices of columns: refused, for each worker has others."""
+
+    def __init__(self, messages: _Messages) -> None:
+        super().__init__()
+        self._messages = messages
+
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        raise ModelError(
+            f"{self._messages} drops what is said along edges, so its layer can't be placed by columns: place it local, "
+            f"pull or push, or choose plan halo"
+        )
+
+
+class _Scaled(_Dropout):
+    """As if it were no chance: all is left, and tells by how much is dropped."""
+
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        return x.mul_(1 + p) if inplace else x * (1 + p)
+
+
+def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, training: bool) -> None:
+    """Compare a convolution with its module's own forward on a small random graph; in training with what both drop.
+
+    `like`: its rows. A module that does not run so by itself is not tried, nor one that draws other random numbers.
     """
     conv, name = convolution.conv, type(convolution).__name__
     graph, exactly = (
         small_graph(like.shape[1], like.dtype, like.device),
         torch.autocast(like.device.type, enabled=False),
     )
-    with torch.no_grad(), in_mode(conv, False), state_kept(conv), drawing_alone(0), exactly:
+    as_it_is = torch.no_grad(), in_mode(conv, training), state_kept(conv), drawing_alone(0), exactly
+    with ExitStack() as within:
+        for context in (*as_it_is, _Scaled(), LeftOut(F.batch_norm) if training else nullcontext()):
+            within.enter_context(context)
         try:
-            wanted = type(conv).forward(conv, graph.x, graph.edge_index)
+            with Draws() as drawn:
+                wanted = type(conv).forward(conv, graph.x, graph.edge_index)
         except Exception:  # its own code, which may need more than rows and edges
+            return
+        if drawn.shapes:
             return
         got = _by_parts(convolution, graph)
     if got.shape != wanted.shape:
         raise ModelError(f"{name} gives rows of shape {[*got.shape]}, {conv} itself {[*wanted.shape]}")
     off, share = off_by(got, wanted)
     if not share <= (1e-8 if like.dtype == torch.float64 else 1e-2):
+        when, remedy = (" in training", "drop alike (F.dropout)") if training else ("", "compute the same")
         raise ModelError(
-            f"{name} differs from {conv} itself by up to {off:.3g}: make them compute the same, or let serves() refuse its "
+            f"{name} differs from {conv} itself{when} by up to {off:.3g}: make them {remedy}, or let serves() refuse its "
             f"options"
         )
 
