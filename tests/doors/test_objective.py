@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from exactness import HOME, check_exact, make_parts, sage
+from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.nn import GraphSAGE
 
@@ -48,6 +49,45 @@ def test_it_is_known_by_its_name():
 def test_every_plan_trains_what_one_worker_trains(ranks, parts):
     losses, _ = check_exact(ranks, parts, one_column, PLANS, task="degree")
     assert losses[-1] < losses[0]
+
+
+class Growing(weft.VertexObjective):
+    """Counts its batches in several ways, and weighs by them."""
+
+    def setup(self, graph, settings):
+        super().setup(graph, settings)
+        self.calls, self.total, self.seen, self.norm = 0, torch.zeros(()), [], nn.Module()
+        self.norm.register_buffer("steps", torch.zeros(()))
+        return self
+
+    def loss(self, model, rows, targets):
+        self.calls += 1
+        self.total += 1
+        self.norm.steps += 1
+        self.seen.append(self.calls)
+        weight = 1 + 0.1 * (self.calls + float(self.total) + len(self.seen) + float(self.norm.steps))
+        return weight * F.cross_entropy(rows, self.labels_at(targets.ids), reduction="sum")
+
+
+def test_what_a_loss_keeps_steps_once_a_batch_however_many_parts_that_has(ranks, parts):
+    def losses(world, plan=None, **options):
+        graph = Graph.open(parts[world.size])
+        with seeded(11):
+            model = sage(graph.num_features, graph.num_classes).double()
+        size = 120 // world.size
+        settings = weft.Settings.of(fanouts=(4, 3), batch_size=size, dtype="float64", threads=1, seed=5, **options)
+        objective = Growing().setup(graph, settings)
+        plan = plan and Plan.from_dict(plan)
+        trainer = weft.Trainer(graph, model, settings, world=world, plan=plan, objective=objective)
+        found = [trainer.train_epoch(epoch)[1] for epoch in range(2)]
+        trainer.close()
+        return [*found, objective.calls, int(objective.total), len(objective.seen), int(objective.norm.steps)]
+
+    alone = ranks(1, losses)[0]
+    assert alone[2:] == [4] * 4
+    assert ranks(1, lambda world: losses(world, micro_batches=3))[0] == pytest.approx(alone, abs=1e-10)
+    for found in ranks(3, losses, PLANS["migrate"]):
+        assert found == pytest.approx(alone, abs=1e-10)
 
 
 def test_better_says_yes_or_no(monkeypatch):

@@ -445,7 +445,7 @@ class Counting(Two):
         self.by["calls"] += 1
         self.total += 1
         self.last = self.step
-        return (x / max(0.1, 2 * 0.9**self.step)).tanh()
+        return (x / max(0.1, 2 * 0.9 ** float(self.total))).tanh()
 
 
 def test_steps_that_a_model_counts_itself_are_those_of_training(ranks, graphs):

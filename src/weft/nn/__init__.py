@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft.nn.kept_state import (
         NOTHING_KEPT,
         Kept,
+        KeptAttributes,
         KeptState,
         Steps,
         Unlisted,

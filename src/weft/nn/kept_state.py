@@ -94,20 +94,30 @@ class Steps:
                 state.put_back()
 
 
+class KeptAttributes:
+    """What a thing that is no module keeps, such as a loss, as it was when this was made."""
+
+    def __init__(self, thing: object) -> None:
+        self._thing, self._before = thing, _attributes(thing)
+
+    def put_back(self) -> None:
+        """Let it be as it was; what began with nothing stays."""
+        if self._before:
+            _put_back(self._thing, self._before)
+
+
 @contextmanager
 def left_alone(thing: object) -> Iterator[None]:
     """After it a thing, such as a loss, keeps what it did before: a module, or attributes and modules among them."""
     thing = thing.__self__ if ismethod(thing) else thing
-    attributes = {} if isinstance(thing, nn.Module) else _attributes(thing)
     modules = [of for of in (thing, *getattr(thing, "__dict__", {}).values()) if isinstance(of, nn.Module)]
-    states = [KeptState(module) for module in modules]
+    states: list[KeptState | KeptAttributes] = [KeptState(module) for module in modules]
+    states += [] if isinstance(thing, nn.Module) else [KeptAttributes(thing)]
     try:
         yield
     finally:
         for state in states:
             state.put_back()
-        if attributes:
-            _put_back(thing, attributes)
 
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
@@ -323,7 +333,7 @@ def _as_before(thing: object, copied: object) -> object:
     if thing is copied:
         return thing
     if isinstance(thing, Tensor):
-        thing.data = cast(Tensor, copied).data
+        thing.data = cast(Tensor, copied).clone()  # which may be put back once more
     elif isinstance(thing, list | deque):
         thing.clear()
         thing.extend(cast(list, copied))

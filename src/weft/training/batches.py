@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -18,7 +18,7 @@ from weft.errors import ConfigError, ModelError
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
-from weft.nn import KeptState, running_averages
+from weft.nn import KeptAttributes, KeptState, running_averages
 from weft.placements import Merge, Program
 from weft.sampling import Batches, Block, WholeBatch
 from weft.training.objectives import Examples, Objective, Targets
@@ -157,10 +157,10 @@ class Schedule:
     settled = True  # is it known how the next epoch's batches will be gone through?
     moves = False  # do models move between a batch's parts, so that these come once, in its turn?
 
-    def __init__(self, number: int = 1, model: nn.Module | None = None) -> None:
-        """`model`: that goes through several parts."""
-        self._number, self._stepping = number, model
-        self._kept: KeptState | None = None  # what that kept when the batch was begun
+    def __init__(self, number: int = 1, stepping: Collection[object] = ()) -> None:
+        """`stepping`: what goes through several parts, and may step: a model, and what its loss is made by."""
+        self._number, self._stepping = number, stepping
+        self._kept: list[KeptState | KeptAttributes] = []  # what these kept when the batch was begun
 
     def count(self, examples: Examples) -> int:
         """How many parts a batch has: as many as were asked for; none is empty on all workers."""
@@ -178,16 +178,18 @@ class Schedule:
     def begin(self) -> None:
         """Called before a batch, and `again` before each part that is run here.
 
-        What a model keeps (a spectral norm's vectors, a count of steps) steps once a batch, however many parts that has; but
-        for the averages of batch normalisations, which are of all rows.
+        What a model or its loss keeps (a spectral norm's vectors, a count of steps) steps once a batch, however many parts
+        that has; but for the averages of batch normalisations, which are of all rows.
         """
-        if self._stepping is not None:
-            self._kept = KeptState(self._stepping, besides=running_averages(self._stepping))
+        self._kept = [
+            KeptState(one, besides=running_averages(one)) if isinstance(one, nn.Module) else KeptAttributes(one)
+            for one in self._stepping
+        ]
 
     def again(self) -> None:
-        """Let the model keep what it kept when the batch was begun."""
-        if self._kept is not None:
-            self._kept.put_back()
+        """Let them keep what they kept when the batch was begun."""
+        for kept in self._kept:
+            kept.put_back()
 
     def before(self, part: int) -> None:
         """Called before each part of a batch."""

@@ -6,7 +6,7 @@ trained whatever the steps are, and some may be dropped.
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -123,9 +123,13 @@ class Migration(Schedule):
         merging: Merging,
         together: bool,
         notify: Callable[[str], None],
+        learned_by: Collection[object] = (),
     ) -> None:
-        """`comm`: by which models travel. `homes`: the worker of each vertex. `together`: one fetch for all parts."""
-        super().__init__(model=model)
+        """`comm`: by which models travel. `homes`: the worker of each vertex. `together`: one fetch for all parts.
+
+        `learned_by`: what makes its loss, and may step.
+        """
+        super().__init__(stepping=(model, *learned_by))
         self._model, self._comm, self._homes, self._notify = model, comm, homes, notify
         self.steps, self._merging, self.together = merging.steps, merging, together
         self._ran = False  # has any of the batch's parts run here?

@@ -15,7 +15,7 @@ from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees
 from weft.keys import Stream
-from weft.nn import Met, convolutions, crossing_costs, encoder_of, needs, row_costs, running_averages
+from weft.nn import Met, convolutions, crossing_costs, encoder_of, learned_by, needs, row_costs, running_averages
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Earlier
@@ -185,9 +185,9 @@ class MiniBatchMode(Mode):
         return PrefetchingFeed(self.objective, self.order, team, store, *rest)
 
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
-        plan, number = team.plan, self.settings.parallel.micro_batches
+        plan, number, learns = team.plan, self.settings.parallel.micro_batches, learned_by(self.objective).values()
         if plan.models == "stay":
-            return Schedule(number, model if number > 1 else None)
+            return Schedule(number, (model, *learns) if number > 1 else ())
         if number > 1:
             raise ConfigError(
                 "micro_batches means nothing to models that migrate, which go through a batch by time steps"
@@ -202,7 +202,7 @@ class MiniBatchMode(Mode):
             )
         merging = Merging(TimeSteps(self.comm.size), by, self.settings.optimisation.seed)
         homes = team.owners.member_of
-        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify)
+        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify, learns)
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""
