@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of
     from weft.nn.depths import Passage, check_can_run, check_hooks, check_tables, in_mode, passage, takes_slices, walk
-    from weft.nn.forwards import EDGE_ARGUMENTS
-    from weft.nn.handles import Handle
+    from weft.nn.handles import EDGE_ARGUMENTS, Handle
     from weft.nn.kept_state import (
         NOTHING_KEPT,
         Kept,

@@ -42,6 +42,8 @@ def put_alongside(
 
 def apart(x: Tensor, given: Mapping[str, object]) -> tuple[Tensor, dict[str, object]]:
     """The rows that are convolved, and all other arguments, of which some went beside them."""
+    if not any(isinstance(value, Alongside) for value in given.values()):
+        return x, {**given}
     options = {
         name: x[:, value.first : value.end] if isinstance(value, Alongside) else value for name, value in given.items()
     }

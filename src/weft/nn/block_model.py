@@ -17,10 +17,9 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
-from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, taken_by
-from weft.nn.handles import Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
-from weft.nn.rows import Pass, call_model
+from weft.nn.rows import Pass, call_model, taken_by
 from weft.placements import Program
 from weft.sampling import Sample
 

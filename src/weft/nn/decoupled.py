@@ -37,9 +37,8 @@ from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.depths import walk
-from weft.nn.forwards import taken_by
 from weft.nn.links import LinkPredictor
-from weft.nn.rows import forwards_replaced
+from weft.nn.rows import forwards_replaced, taken_by
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from weft.nn.block_model import BlockModel, types_of
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
-from weft.nn.forwards import EDGE_ARGUMENTS
-from weft.nn.handles import Handle
+from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
 from weft.nn.rows import Pass, Rows, without_depth

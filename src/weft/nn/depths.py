@@ -17,10 +17,10 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
-from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, LEARNED_ROWS, taken_by
-from weft.nn.handles import Handle
+from weft.nn.forwards import LEARNED_ROWS
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import Convolve, Hooked, Pass, call_model
+from weft.nn.rows import Convolve, Hooked, Pass, call_model, taken_by
 from weft.nn.small_graph import alike
 
 DEEPEST = 1000  # convolutions in a row

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from weft.errors import ModelError, caller_outside
 
+EDGE_ARGUMENTS = ("edge_weight", "edge_type")
+ATTRIBUTES = "edge_attr"  # as PyG's models call what edges weigh, as rows
+
 _TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
 
 

@@ -16,7 +16,7 @@ from weft.nn.alongside import own_columns
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
 from weft.nn.depths import takes_attributes
-from weft.nn.forwards import ATTRIBUTES
+from weft.nn.handles import ATTRIBUTES
 from weft.nn.kept_state import Steps
 from weft.nn.rows import Pass, call_model
 from weft.placements import Program

@@ -6,7 +6,7 @@ trimmed to the deepest: that is all it takes to run residual models unchanged.
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
@@ -21,9 +21,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
-from weft.nn.forwards import ATTRIBUTES, EDGE_ARGUMENTS, check_arguments, no_rows, not_of_vertices, taken_by
+from weft.nn.forwards import no_rows, not_of_vertices
 from weft.nn.functional import dropped
-from weft.nn.handles import Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.operations import linear
 from weft.plugins import CONVOLUTIONS
@@ -233,12 +233,43 @@ def call_model(
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
-        check_arguments(model, accepted, given)
+        _check_arguments(model, accepted, given)
         both = Rows.of(x, 0, run), _EDGE_INDEX
         out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
     if not isinstance(out, Rows):
         raise ModelError(f"the model's forward gave {no_rows(out)}")
     return out.plain(), out.depth
+
+
+def taken_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """What its forward takes, by name; of a wrapper that takes anything, as AveragedModel does, what its model takes."""
+    accepted = inspect.signature(model.forward).parameters
+    within, kinds = [*model.children()], {one.kind for one in accepted.values()}
+    anything = kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    if anything and len(within) == 1 and type(within[0]).forward is not nn.Module.forward:
+        return taken_by(within[0])
+    return accepted
+
+
+def _check_arguments(model: nn.Module, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, object]) -> None:
+    """Refuse a forward that takes no edges, or asks for what it can't be given."""
+    if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
+        one = next(iter(accepted), "nothing")
+        remedy = (
+            "torch_geometric.nn.Sequential hands it to convolutions"
+            if isinstance(model, nn.Sequential)
+            else f"write forward(self, x, edge_index), with x and edge_index in place of {one}.x and {one}.edge_index"
+        )
+        raise ModelError(
+            f"{type(model).__name__}.forward takes {one} alone, and no edge_index besides the vertices' rows: {remedy}"
+        )
+    named = [one for one in [*accepted.values()][2:] if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)]
+    if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
+        raise ModelError(
+            f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index, the first two, "
+            f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, "
+            f"where the graph has them; give what else it takes a default"
+        )
 
 
 @contextmanager

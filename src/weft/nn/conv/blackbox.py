@@ -18,8 +18,7 @@ from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself, in_mode
-from weft.nn.forwards import ATTRIBUTES
-from weft.nn.handles import Handle
+from weft.nn.handles import ATTRIBUTES, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.rows import by_running_averages
