@@ -1,6 +1,7 @@
 """Models as people write them: what one worker trains, several train too; or it is refused in words."""
 
 import random
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -22,6 +23,7 @@ from torch_geometric.nn import (
     GINConv,
     GINEConv,
     GPSConv,
+    GraphConv,
     LGConv,
     MessagePassing,
     MixHopConv,
@@ -43,6 +45,7 @@ from weft.graph import Graph
 from weft.keys import seeded
 from weft.nn import BlockModel, check_rows
 from weft.nn.conv import blackbox
+from weft.nn.conv.hops import DegreeHop
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
 from weft.training import Notice, Trainer, make_model, set_up
@@ -1488,7 +1491,7 @@ def test_rows_alongside_are_numbers(graphs):
             return self.second(self.first(x, edge_index).relu(), edge_index, x.long())
 
     with pytest.raises(
-        ModelError, match=r"other rows besides those that it convolves \(edge_weight, \[.*\] of torch.int64\)"
+        ModelError, match=r"other rows besides those that it convolves \(edge_weight, \[.*\] of torch.int64,"
     ):
         weft.train(open_graph(graphs / "1"), Kinds(GCNConv), fanouts=(3, 2), epochs=1)
 
@@ -1538,3 +1541,61 @@ def test_a_model_of_all_rows_runs_on_the_full_graph_by_one_worker(graphs):
     assert weft.train(graph, OverAll(), full_graph=True, epochs=1, evaluate_every=0).history
     with pytest.raises(ModelError, match="not where a worker has none in a batch"):
         weft.train(graph, OverAll(), fanouts=(3,), epochs=1, evaluate_every=0)
+
+
+def on_the_whole_graph(graphs, model, **more):
+    """What PyG makes of all vertices, and what Weft does."""
+    graph = open_graph(graphs / "1")
+    src, dst = graph.indices, np.repeat(np.arange(300), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
+    with torch.no_grad():
+        expected = model.eval()(torch.from_numpy(graph.features[:].astype(np.float64)), edges, **more)
+    graph = replace(graph, edge_type=(np.arange(1500) % 3).astype(np.int32)) if more else graph
+    return torch.from_numpy(weft.infer(model, graph).outputs), expected
+
+
+def test_hops_are_those_of_the_module_as_it_is(graphs):
+    model = Two(lambda width, out: SGConv(width, out, K=2)).double()
+    for loops in (True, False):
+        model.first.add_self_loops = loops
+        torch.testing.assert_close(*on_the_whole_graph(graphs, model))
+    model.first.K = 0
+    torch.testing.assert_close(*on_the_whole_graph(graphs, model))
+    assert str(DegreeHop("SGConv(6, 4, K=2)")) == "a hop of SGConv(6, 4, K=2)"
+
+
+@pytest.mark.parametrize("make", [GraphConv, partial(TAGConv, K=1, normalize=False)])
+def test_types_that_are_given_as_weights_are_types(graphs, make):
+    class TypesAsWeights(Two):
+        def forward(self, x, edge_index, edge_type):
+            return self.second(self.first(x, edge_index, edge_type), edge_index)
+
+    model = TypesAsWeights(make).double()
+    try:
+        found, expected = on_the_whole_graph(graphs, model, edge_type=torch.arange(1500) % 3)
+    except ModelError as error:
+        assert "looks further than" in str(error)  # a hop by numbers that are no weights
+    else:
+        torch.testing.assert_close(found, expected)
+
+
+def test_rows_alongside_are_in_one_piece_and_of_numbers(graphs):
+    class Viewed(Placed):
+        def forward(self, x, first, edge_index, position):
+            return super().forward(x.view(-1).view(x.shape), first, edge_index, position)
+
+    class Points(Two):
+        def __init__(self):
+            super().__init__(Viewed)
+
+        def forward(self, x, edge_index):
+            return self.second(self.first(x, x, edge_index, x[:, :2]), x, edge_index, x[:, :2])
+
+    torch.testing.assert_close(*on_the_whole_graph(graphs, Points().double()))
+
+    class Numbers(Two):
+        def forward(self, x, edge_index):
+            return self.second(self.first(x.long(), x, edge_index, x[:, :2]), x, edge_index, x[:, :2])
+
+    with pytest.raises(ModelError, match=r"other rows besides those .*beside \[.*\] of torch.int64"):
+        on_the_whole_graph(graphs, Numbers(Placed).double())

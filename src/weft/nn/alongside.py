@@ -28,16 +28,20 @@ def put_alongside(
     """Rows with others beside them, and where these are; so many of the others stand before the edges."""
     rows, found, wide = [x], dict[str, Alongside](), x.shape[-1]
     for name, other in others.items():
-        if not isinstance(other, Tensor) or other.dim() != 2 or x.dim() != 2 or not other.is_floating_point():
-            what = f"{[*other.shape]} of {other.dtype}" if isinstance(other, Tensor) else f"a {type(other).__name__}"
+        if not (_is_of_numbers(x) and isinstance(other, Tensor) and _is_of_numbers(other)):
+            both = [f"{[*t.shape]} of {t.dtype}" if isinstance(t, Tensor) else type(t).__name__ for t in (x, other)]
             raise ModelError(
-                f"{conv} is given other rows besides those that it convolves ({name}, {what}): what comes with its edges' "
-                f"sources must be one list of floating-point numbers a vertex; make such rows before it"
+                f"{conv} is given other rows besides those that it convolves ({name}, {both[1]}, beside {both[0]}): what "
+                f"comes with its edges' sources must be lists of floating-point numbers, one a vertex; make such rows before it"
             )
         rows.append(other)
         found[name] = Alongside(wide, wide + other.shape[1], len(found) < before)
         wide += other.shape[1]
     return torch.cat(rows, 1), found
+
+
+def _is_of_numbers(rows: Tensor) -> bool:
+    return rows.dim() == 2 and rows.is_floating_point()
 
 
 def apart(x: Tensor, given: Mapping[str, object]) -> tuple[Tensor, dict[str, object]]:
@@ -59,5 +63,11 @@ def own_forward(conv: MessagePassing, x: Tensor, edge_index: Tensor, given: Mapp
     """The forward of a convolution's class, on rows with others beside them."""
     x, options = apart(x, given)
     before = [name for name, value in given.items() if isinstance(value, Alongside) and value.before_edges]
+    if any(isinstance(value, Alongside) for value in given.values()):  # its own code may ask for rows in one piece
+        x, options = x.contiguous(), {name: _in_one_piece(value) for name, value in options.items()}
     leading = [options.pop(name) for name in before]
     return type(conv).forward(conv, x, *leading, edge_index, **options)
+
+
+def _in_one_piece(value: object) -> object:
+    return value.contiguous() if isinstance(value, Tensor) else value

@@ -138,7 +138,9 @@ def convolve(
         raise ModelError(
             f"{conv} was given hooks of its message passing, or steps of its own, after weft.parallel: call that again"
         )
-    as_they_are = {name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and not value.column}
+    as_they_are = {
+        name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and value.is_plainly(name)
+    }
     weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
     others = {name: value for name, value in given.items() if name not in as_they_are}
     served = (

@@ -28,6 +28,10 @@ class Handle(Tensor):
         handle.stands_for, handle.column = name, column
         return handle
 
+    def is_plainly(self, name: str) -> bool:
+        """Does it stand for values of this name, as a graph has them?"""
+        return self.stands_for == name and not self.column
+
     def shaped(self, values: Tensor) -> Tensor:
         """Values of edges in the shape that it stands for."""
         return values[:, None] if self.column else values

@@ -29,7 +29,7 @@ from weft.operations import linear
 from weft.plugins import CONVOLUTIONS
 
 if TYPE_CHECKING:
-    from weft.nn.conv.hops import Unrolled
+    from weft.nn.conv.hops import DegreeHop, Unrolled
 
 T = TypeVar("T")
 Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and what hooks their gradients
@@ -335,7 +335,7 @@ class _Bound:
 
 
 # What takes a convolution apart into hops, and the module of one; None: it runs as one.
-_Unrolled = tuple["type[Unrolled]", MessagePassing] | None
+_Unrolled = tuple["type[Unrolled]", "DegreeHop"] | None
 _UNROLLED: "WeakKeyDictionary[MessagePassing, _Unrolled]" = WeakKeyDictionary()
 
 
@@ -344,7 +344,7 @@ def _unrolled(conv: MessagePassing) -> _Unrolled:
         kind = cast("type[Unrolled] | None", CONVOLUTIONS.find(type(conv)))
         _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
     found = _UNROLLED[conv]
-    return found if found is not None and found[0].takes_apart(conv) else None
+    return found if found is not None and found[0].takes_apart(conv, found[1]) else None
 
 
 def _is_edge_index(value: object) -> bool:

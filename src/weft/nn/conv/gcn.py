@@ -65,7 +65,9 @@ def _factors(call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[
     """
     program, layer = call.program, call.layer
     if program.graph is None or program.weighted:
-        raise ModelError("GCNConv needs uniform sampling from a graph whose degrees are known: drop weighted sampling")
+        raise ModelError(
+            f"{call.conv} needs uniform sampling from a graph whose degrees are known: drop weighted sampling"
+        )
     graph_loops = program.graph.self_loops
 
     def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,9 +18,12 @@ from weft.nn.convolution import Call, Convolution
 class DegreeHop(MessagePassing):
     """One hop: GCN's sums, without a map of rows."""
 
-    def __init__(self, normalize: bool, add_self_loops: bool) -> None:
+    def __init__(self, owner: str) -> None:
         super().__init__(aggr="add")
-        self.normalize, self.add_self_loops = normalize, add_self_loops
+        self._owner, self.normalize, self.add_self_loops = owner, True, False
+
+    def __repr__(self) -> str:
+        return f"a hop of {self._owner}"
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: OptTensor = None) -> Tensor:
         """As the modules that it is a part of compute it."""
@@ -63,17 +66,20 @@ class Unrolled(Convolution):
 
     @classmethod
     def serves(cls, conv: MessagePassing) -> bool:
-        return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False)
+        hops = getattr(conv, "K", 1)  # without any it is no layer
+        return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False) and hops > 0
 
     @classmethod
-    def takes_apart(cls, conv: MessagePassing) -> bool:
-        """Is it one that may be taken apart, as it is now?"""
-        return as_its_class(conv) and cls.serves(conv)
-
-    @classmethod
-    def hop_of(cls, conv: MessagePassing) -> MessagePassing:
+    def hop_of(cls, conv: MessagePassing) -> DegreeHop:
         """The module of one hop."""
-        return DegreeHop(getattr(conv, "normalize", True), getattr(conv, "add_self_loops", False))
+        return DegreeHop(str(conv))
+
+    @classmethod
+    def takes_apart(cls, conv: MessagePassing, hop: DegreeHop) -> bool:
+        """May it be taken apart, as it is now? Then the hop is one of it."""
+        hop.normalize = getattr(conv, "normalize", True)
+        hop.add_self_loops = getattr(conv, "add_self_loops", False)
+        return as_its_class(conv) and cls.serves(conv)
 
     @abstractmethod
     def unroll(self, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:

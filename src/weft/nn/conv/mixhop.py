@@ -15,6 +15,10 @@ class MixHop(Unrolled):
 
     module: ClassVar[type] = MixHopConv
 
+    @classmethod
+    def serves(cls, conv: MixHopConv) -> bool:
+        return super().serves(conv) and max(conv.powers) > 0
+
     def unroll(self, x: Tensor, hop: Callable[[Tensor], Tensor]) -> Tensor:
         first, *others = self.conv.lins
         outs = [first(x)]
