@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         tp_decoupled,
         usual_seeds,
     )
-    from weft.plan.resuming import check_resumed, may_change
+    from weft.plan.resuming import check_resumed, fixed_settings, may_change
     from weft.plan.settings import Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)

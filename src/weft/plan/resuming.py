@@ -3,7 +3,7 @@
 With what may differ set from the start, the run would have come to the same checkpoint.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,11 @@ RULES = {
 def rule_of(key: str) -> str:
     """The name of the rule that a setting is changed by."""
     return str(FIELDS[key].metadata["resumed"] or GROUPS[PLACES[key][0]].resumed)
+
+
+def fixed_settings(settings: Mapping[str, object]) -> dict[str, object]:
+    """Those of a run's settings, as plain data, that a run which goes on from it never changes."""
+    return {key: value for key, value in settings.items() if key in FIELDS and rule_of(key) == "same"}
 
 
 def may_change() -> str:

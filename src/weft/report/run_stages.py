@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from weft.errors import ConfigError, StorageError
-from weft.plan import Plan
+from weft.plan import Plan, fixed_settings
 from weft.planner import STAGES
 from weft.report.formats import NONE, RECORD_VERSION, error_of_seconds, figure, rows_read
 
@@ -52,9 +52,10 @@ def read_run(path: Path) -> list[PlanEpochs]:
         ) from None
     if lines and not lines[-1].endswith("\n"):
         del lines[-1]  # cut off, or still being written
-    records = [_record(path, number, line) for number, line in enumerate(lines, 1) if line.startswith("{")]
+    records = {number: _record(path, number, line) for number, line in enumerate(lines, 1) if line.startswith("{")}
     try:
-        plans = _plans(records)
+        _check_one_run(path, records)
+        plans = _plans([*records.values()])
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ConfigError(
             f"{path} has records that `weft train --log json` does not write ({type(error).__name__}: {error}): was "
@@ -80,6 +81,26 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
             f"it with the weft that wrote it"
         )
     return record
+
+
+def _check_one_run(path: Path, records: Mapping[int, dict[str, Any]]) -> None:
+    """Refuse more than one run and those that went on from its checkpoints; `records` are by line."""
+    before: dict[str, Any] | None = None
+    for number, record in records.items():
+        if record.get("record") != "Started":
+            continue
+        settings = record["settings"]
+        now = fixed_settings(settings) | {"batches": record["batches"]}
+        if before is not None:
+            others = [
+                f"{key} = {value}, {before.get(key)} before" for key, value in now.items() if value != before.get(key)
+            ]
+            if others or not settings["resume"]:
+                why = ", ".join(others) or "without --resume"
+                raise ConfigError(
+                    f"line {number} of {path} begins another run ({why}): write each to a file of its own"
+                )
+        before = now
 
 
 def _plans(records: Sequence[dict[str, Any]]) -> list[PlanEpochs]:

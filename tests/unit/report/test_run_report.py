@@ -9,7 +9,7 @@ from rich.console import Console
 
 from weft import cli
 from weft.errors import ConfigError, StorageError
-from weft.plan import leap
+from weft.plan import Settings, leap
 from weft.report import answer_as_dict, print_run, read_run
 from weft.training import EpochEnded
 
@@ -34,6 +34,11 @@ def log(tmp_path):
     return file
 
 
+def begun(batches=4, **settings):
+    """The line of a run that begins, or goes on."""
+    return json.dumps({"record": "Started", "batches": batches, "settings": Settings.of(**settings).flat()}) + "\n"
+
+
 def test_what_each_stage_took_beside_what_was_predicted(log):
     chosen, other = read_run(log)
     assert chosen.plan == str(leap(3)) and len(chosen.measured) == 3
@@ -47,10 +52,30 @@ def test_what_each_stage_took_beside_what_was_predicted(log):
 def test_the_first_epoch_of_a_resumed_run_does_not_count(log):
     """Its process opens connections, too."""
     *_, second, _ = log.read_text().splitlines(keepends=True)
-    log.write_text(log.read_text() + '{"record": "Started", "version": 1}\n' + second.replace("3.4", "99.0"))
+    log.write_text(
+        begun() + log.read_text() + begun(checkpoint="kept", resume=True, workers=3) + second.replace("3.4", "99.0")
+    )
     chosen, _ = read_run(log)
     assert len(chosen.measured) == 4 and chosen.first == [0, 3]
     assert chosen.usual["epoch"] == pytest.approx(3.2)
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (begun(), "without --resume"),
+        (
+            begun(checkpoint="kept", resume=True, hidden=16, fanouts=(3, 3)),
+            r"hidden = 16, 128 before, fanouts = \[3, 3\], None before",
+        ),
+        (begun(checkpoint="kept", resume=True, batches=5), "batches = 5, 4 before"),
+    ],
+)
+def test_another_run_in_the_file_is_refused(log, line, what):
+    """Its epochs would be taken for the first one's, and its predictions for theirs."""
+    log.write_text(begun() + log.read_text() + line)
+    with pytest.raises(ConfigError, match=rf"line 9 of .* begins another run \({what}\): write each to a file"):
+        read_run(log)
 
 
 def test_the_table(log, capsys):
@@ -80,7 +105,7 @@ def test_the_command(log, capsys):
 def test_what_is_no_record_is_refused(tmp_path):
     with pytest.raises(StorageError, match="can't be read"):
         read_run(tmp_path / "missing")
-    (tmp_path / "empty").write_text('{"record": "Started"}\n')
+    (tmp_path / "empty").write_text(begun())
     with pytest.raises(ConfigError, match="has no epochs: write it by"):
         read_run(tmp_path / "empty")
     (tmp_path / "torn").write_text('weft\n{"record": \n')
