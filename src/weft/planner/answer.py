@@ -52,6 +52,10 @@ class Prediction:
         device = data["device"] and OnDevice(**data["device"])
         return cls(**{**data, "plan": Plan.from_dict(data["plan"]), "device": device})
 
+    def over(self, epochs: int) -> float:
+        """Seconds an epoch, with its part of what filling the cache takes, if there are so many."""
+        return self.seconds + self.once / epochs
+
     @property
     def limit(self) -> str:
         """What holds the epoch up most."""
@@ -60,11 +64,11 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Sweep:
-    """Predictions along one axis: seconds an epoch by plan, at each value."""
+    """Predictions along one axis: seconds an epoch by plan, with its part of what filling a cache takes, at each value."""
 
     axis: str  # link (bytes a second of the slowest host), hidden, hosts
     values: list[float]
-    seconds: dict[str, list[float]]  # by plan's name
+    seconds: dict[str, list[float]]  # by plan's name; NaN: it can't be used there
     here: float | None = None  # the value that holds here
     best: list[str] = field(default_factory=list)  # the fastest plan's name, at each value
     ideal: list[float] = field(default_factory=list)  # how fast it could be at best, next to the others; empty: unknown

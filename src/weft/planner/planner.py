@@ -4,6 +4,7 @@ A reason says what holds the plan up, or what one of its choices saves against t
 """
 
 import copy
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -134,6 +135,7 @@ class Planner:
         took = self._took + time.perf_counter() - start
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
+        said += _in_longer_runs(shown)
         if tried := [one.name for one in shown if one.plan in self.earlier.factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
         looked_at = len(counted.each)
@@ -156,6 +158,12 @@ class Planner:
         first = self._ranked(cluster, None, self.space.task.epochs)[0]
         return first if first.excluded is None else None
 
+    def counted(self, plan: Plan, cluster: Cluster, name: str) -> float:
+        """Seconds an epoch that a plan counts for where one is chosen for all of the task's; NaN: it can't be."""
+        found = self.predict(plan, cluster, name)
+        possible = found.excluded is None and self._differs(plan) is None
+        return found.over(self.space.task.epochs) if possible else math.nan
+
     def _ranked(self, cluster: Cluster, also: Plan | None, epochs: int) -> list[Prediction]:
         """What plans take that were looked at, the fastest first, and excluded ones last."""
         found = {plan: self.predict(plan, cluster, name) for name, plan in self.space.named.items()}
@@ -164,7 +172,7 @@ class Planner:
             found[also] = self.predict(also, cluster)
         return sorted(
             (replace(p, excluded=p.excluded or self._differs(p.plan)) for p in found.values()),
-            key=lambda p: (p.excluded is not None, _worth(p.plan, p.seconds + p.once / epochs)),
+            key=lambda p: (p.excluded is not None, _worth(p.plan, p.over(epochs))),
         )
 
     def _name_of(self, plan: Plan) -> str:
@@ -325,6 +333,19 @@ def _other_ways(shown: list[Prediction]) -> Iterator[str]:
         if other.seconds and not set(other.plan.layers) & set(best.plan.layers):
             but = f", but {other.excluded}" if other.excluded else ""
             yield f"{other.name} would take {_took(other.seconds)} and send {_size(sum(other.sent.values()))}{but}"
+
+
+def _in_longer_runs(shown: list[Prediction]) -> Iterator[str]:
+    """From how many epochs on plans would be faster than the best that fill a cache first."""
+    best = shown[0]
+    for other in shown[1:]:
+        gain = _worth(best.plan, best.seconds) - _worth(other.plan, other.seconds)
+        filling = _worth(other.plan, other.once) - _worth(best.plan, best.once)
+        if other.excluded is None and gain > 0 and filling > 0:
+            yield (
+                f"{other.name} would be faster by {_took(best.seconds - other.seconds)} an epoch, but takes "
+                f"{_took(other.once)} to fill its cache, once: worth it in {math.floor(filling / gain) + 1:,} epochs or more"
+            )
 
 
 def _of_cache(best: Prediction, bare: Prediction) -> str:

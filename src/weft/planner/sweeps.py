@@ -1,4 +1,7 @@
-"""Sweeps: what plans take, and which is the fastest, along one axis: links, the hidden width, numbers of hosts."""
+"""Sweeps: what plans take, and which is the fastest, along one axis: links, the hidden width, numbers of hosts.
+
+Their seconds are those by which plans are chosen: with a part of what filling a cache takes.
+"""
 
 from collections.abc import Sequence
 
@@ -29,8 +32,7 @@ def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: flo
     seconds: dict[str, list[float]] = {name: [] for name in shown}
     for _, planner, cluster in points:
         for name, plan in shown.items():
-            found = planner.predict(plan, cluster, name)
-            seconds[name].append(found.seconds if found.excluded is None else float("nan"))
+            seconds[name].append(planner.counted(plan, cluster, name))
     return Sweep(axis, [value for value, _, _ in points], seconds, here, best)
 
 
@@ -49,9 +51,8 @@ class Scaling:
         chosen = planner.fastest(cluster)
         self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
         for name, plan in self._plans.items():
-            found = planner.predict(plan, cluster, name)
             times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
-            times.append(found.seconds / parts if found.excluded is None else float("nan"))
+            times.append(planner.counted(plan, cluster, name) / parts)
         self.sweep.values.append(hosts)
         self.sweep.ideal.append(ideal)
         self.sweep.best.append(chosen.name if chosen else "")

@@ -8,6 +8,7 @@ from weft.planner import STAGES, Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds
 from weft.report.html import document, element, row, section, table, text, tiles
 from weft.report.plan_text import (
+    OF_SWEEPS,
     OTHER,
     dry_run,
     excluded,
@@ -41,7 +42,8 @@ def page(answer: Answer) -> str:
     if sweeps:
         styles = _styles(answer)
         drawn = "".join(_sweep(sweep, styles, number) for number, sweep in enumerate(sweeps))
-        main.append(section("When another plan would be faster", drawn))
+        note = element("p", text(OF_SWEEPS), class_="note")
+        main.append(section("When another plan would be faster", drawn + note))
     main.append(section("All figures", _plan_figures(answer)))
     main.append(element("footer", text(dry_run(answer)), " MB are millions of bytes."))
     return document(title, *main)

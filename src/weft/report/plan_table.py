@@ -11,6 +11,7 @@ from rich.text import Text
 from weft.planner import STAGES, Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds, share
 from weft.report.plan_text import (
+    OF_SWEEPS,
     OTHER,
     dry_run,
     excluded,
@@ -39,8 +40,11 @@ def print_answer(answer: Answer, console: Console | None = None) -> None:
     for reason in answer.reasons:
         _say(console, Text(f"• {reason}"))
     _say(console, Text(dry_run(answer), style="dim"))
-    for sweep in filter(lambda sweep: sweep.values, answer.sweeps):
+    sweeps = [sweep for sweep in answer.sweeps if sweep.values]
+    for sweep in sweeps:
         _print_sweep(sweep, console)
+    if sweeps:
+        _say(console, Text(f"\n{OF_SWEEPS}", style="dim"))
 
 
 def _plans(answer: Answer, with_stages: bool) -> Table:

@@ -11,6 +11,7 @@ from weft.quantities import as_age
 from weft.report.formats import NONE, amount, seconds, share
 
 Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
+OF_SWEEPS = "Here an epoch counts with its part of what filling a cache takes, by how many epochs there are (--epochs)."
 OTHER = "other"  # measured stages that predictions do not have
 
 

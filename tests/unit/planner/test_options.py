@@ -1,5 +1,6 @@
 """What the planner chooses besides placements, and that it leaves what was decided as it is."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,9 +10,9 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings, migrate
-from weft.planner import KINDS, Cluster, Host, Planner, Workers
-from weft.planner.planner import _size
+from weft.plan import Settings, migrate, split
+from weft.planner import KINDS, Cluster, Host, Planner, Prediction, Workers, sweep
+from weft.planner.planner import _in_longer_runs, _size
 from weft.training import make_model
 from weft.training.planning import task_of
 
@@ -216,3 +217,28 @@ def test_a_worker_may_use_no_more_than_it_is_given(asked):
     answer = planner.answer(cluster(1e7))
     assert answer.best.memory < best.memory
     assert all(p.room == best.memory - 1 for p in answer.predictions)
+
+
+def test_the_fastest_of_a_sweep_is_so_by_the_seconds_that_are_shown(asked):
+    """With what filling caches takes, by which it is chosen; plans that differ from what is decided have none."""
+    planner = asked(epochs=2, seeds="home")
+    found = sweep("link", [(rate, planner, cluster(rate)) for rate in (2e6, 5e6, 1e7)], None)
+    for at, best in enumerate(found.best):
+        assert found.seconds[best][at] == np.nanmin([seconds[at] for seconds in found.seconds.values()])
+    assert np.isnan(found.seconds["gdp"]).all()
+
+
+def test_plans_that_would_be_faster_in_longer_runs_are_told():
+    def of(name, seconds, once=0.0, excluded=None, **options):
+        plan = split(2, **options)
+        return replace(Prediction.none(name, plan, ""), seconds=seconds, once=once, excluded=excluded)
+
+    best = of("chosen", 2.0, 0.5)
+    others = [of("small", 1.5, 2.5), of("large", 1.0, 9.3), of("half", 1.0, 9.3, wire="float16")]
+    silent = [of("slower", 2.1, 3.0), of("not here", 1.0, 9.0, "has seeds = 'home'"), of("close", 1.95, wire="float16")]
+    told = [
+        re.match("(.*) would be faster by .* in (.*) epochs", one) for one in _in_longer_runs([best, *others, *silent])
+    ]
+    assert [(one[1], int(one[2])) for one in told] == [("small", 5), ("large", 9), ("half", 10)]
+    for other, epochs in zip(others[:2], (5, 9), strict=True):  # in one less it would not be the faster one
+        assert other.over(epochs) < best.over(epochs) and other.over(epochs - 1) >= best.over(epochs - 1)

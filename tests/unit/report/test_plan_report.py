@@ -41,6 +41,8 @@ def test_the_table_tells_plans_reasons_measurements_and_sweeps():
     assert told.index("split sends 310 MB") < told.index("bandwidth of the slowest host")
     assert "split from hidden size 64" in told
     assert "here: 1 Gbit/s" in told
+    assert "with its part of what filling a cache takes" in told
+    assert "filling a cache" not in printed(answer(sweeps=[]))
 
 
 class Text(HTMLParser):
