@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import re
+import shlex
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -118,6 +119,11 @@ def file_to_write(text: str | Path) -> Path:
         raise ConfigError(f"{path} is in a folder that is not there: make it, or name another")
     check_writable(path)
     return path
+
+
+def typed(path: str | Path) -> str:
+    """A path as it is typed in a command: quoted where it must be, and no option where it begins with a dash."""
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def is_device(path: Path) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.graphs import add_graph
 from weft.commands.joining import joined_as
-from weft.config import path_here
+from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.plan import check_workers
 
@@ -86,6 +85,6 @@ def _train(
     if args.out and world.rank == 0:
         weft.training.save_model(args.out, model, settings, graph, besides.changed())
         if settings.report.log == "human":
-            command = shlex.join(["weft", "embed", str(args.graph), "--model", str(args.out)])
+            command = f"weft embed {typed(args.graph)} --model {typed(args.out)}"
             print(f"saved to {args.out}; write embeddings or predictions with `{command}`")
     return 0

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from weft.config import typed
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import written_beside
@@ -40,10 +41,10 @@ def read_cluster(path: Path) -> Cluster:
     except OSError as error:
         raise ConfigError(
             f"the cluster file {path} can't be read ({error.strerror}): check the path, or measure a cluster with "
-            f"`weft probe --out {path}`"
+            f"`weft probe --out {typed(path)}`"
         ) from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not text: write it anew with `weft probe --out {path}`") from None
+        raise ConfigError(f"{path} is not text: write it anew with `weft probe --out {typed(path)}`") from None
     return cluster_of(text, str(path))
 
 

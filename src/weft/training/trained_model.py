@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from weft.config import typed
 from weft.errors import ModelError, StorageError
 from weft.graph import Graph
 from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
@@ -51,7 +52,9 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
 def load_model(folder: Path, graph: Graph) -> TrainedModel:
     """A trained model, built anew for a graph of the same features, and types of edges and vertices by the same numbers."""
     if not folder.is_dir():
-        raise StorageError(f"there is no trained model at {folder}: train one with `weft train ... --out {folder}`")
+        raise StorageError(
+            f"there is no trained model at {folder}: train one with `weft train ... --out {typed(folder)}`"
+        )
     tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
     if "features" not in facts:
         raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")

@@ -1,6 +1,7 @@
 """Places that a command can't read, make or replace are refused in a sentence, before anything is computed."""
 
 import os
+import shlex
 import stat
 import threading
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from weft import cli, config
-from weft.config import check_writable, file_to_write, path_here
+from weft.config import check_writable, file_to_write, path_here, typed
 from weft.errors import ConfigError, StorageError
 from weft.graph import DirectoryWriter, communities, written_beside
 
@@ -106,3 +107,14 @@ def test_a_pipe_is_written_into(tmp_path):
 def test_no_path_holds_a_nul_character():
     with pytest.raises(ConfigError, match="holds a NUL character, which none can: name another"):
         path_here("a\0b")
+
+
+def test_what_is_said_to_be_typed_is_accepted_of_names_that_begin_with_a_dash(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    communities(Path("-g"), vertices=60, edges=300, width=3, classes=2, block=30)
+    assert cli.main(["train", "--out=-m", "--fanouts", "2", "--epochs", "1", "--hidden", "4", "--", "-g"]) == 0
+    _, _, told = capsys.readouterr().out.rpartition("saved to ")
+    said = told.split("`")[1]
+    assert said == "weft embed ./-g --model ./-m"
+    assert cli.main([*shlex.split(said)[1:], "--out", "m.npy"]) == 0 and Path("m.npy").exists()
+    assert typed("my model") == "'my model'" and typed("m") == "m"
