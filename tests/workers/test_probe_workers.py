@@ -11,6 +11,7 @@ import pytest
 
 import weft.training
 from weft import cli
+from weft.errors import StorageError
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
 from weft.training import rehearsal
 
@@ -129,6 +130,23 @@ def test_work_of_other_hours_is_added(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().err
     assert f"{file} is of 1 hosts with 3 workers, but this run has 1 with 1" in said and "leave --add out" in said
     assert read_cluster(file).rounds == 3
+
+
+def test_what_was_measured_is_shown_and_kept_where_its_file_cannot_be_written(tmp_path, monkeypatch, capsys):
+    def full(path, cluster):
+        raise StorageError(f"no space left while writing {path}")
+
+    measured = Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER, dict.fromkeys(KINDS, 0.8))
+    monkeypatch.setattr(weft.training, "measured_cluster", lambda *known: measured)
+    monkeypatch.setattr(weft.planner, "write_cluster", full)
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "kept"))
+    assert cli.main(["probe", "--json", "--out", str(tmp_path / "c.toml")]) == 2
+    said = capsys.readouterr()
+    assert json.loads(said.out)["work"] == measured.work
+    *_, kept, last = said.err.splitlines()
+    assert kept.startswith("kept for later runs in ") and last.startswith("weft: no space left while writing")
+    (file,) = (tmp_path / "kept").iterdir()
+    assert read_cluster(file).work == measured.work
 
 
 @pytest.mark.parametrize(

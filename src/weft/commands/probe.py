@@ -71,13 +71,15 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
         return 0
     if before is not None:
         cluster = cluster.with_work_of(before)
-    if args.out:
-        weft.planner.write_cluster(args.out, cluster)
-    print(json.dumps(asdict(cluster, dict_factory=_told))) if args.json else weft.report.print_cluster(cluster)
+    try:
+        if args.out:
+            weft.planner.write_cluster(args.out, cluster)
+    finally:  # what was measured is shown and kept, though its file can't be written
+        print(json.dumps(asdict(cluster, dict_factory=_told))) if args.json else weft.report.print_cluster(cluster)
+        if cluster.work:
+            _tell(kept.write(cluster))
     if args.out and not args.json:
         print(f"written to {args.out}")
-    if cluster.work:
-        _tell(kept.write(cluster))
     return 0
 
 
