@@ -108,7 +108,7 @@ class Plan:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """The plan in a TOML or JSON file."""
+        """The plan in a TOML or JSON file; of what `weft plan --json` prints, the best one."""
         if path.suffix == ".toml":
             data = read_toml(path)
         else:
@@ -120,7 +120,13 @@ class Plan:
                 raise ConfigError(f"the plan {path} is not valid JSON: {error}") from None
         if not isinstance(data, dict):
             raise ConfigError(f"the plan {path} must be a table of keys, such as layers and seeds")
-        return cls.from_dict(data)
+        best = data.get("best")
+        if "predictions" in data and isinstance(best, dict) and isinstance(best.get("plan"), dict):
+            data = best["plan"]
+        try:
+            return cls.from_dict(data)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from None
 
     def text(self, preferred: Mapping[str, object]) -> str:
         """The plan as `--plan` takes it: placements, and the options that are neither preferred nor the usual ones."""

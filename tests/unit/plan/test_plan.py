@@ -96,3 +96,17 @@ def test_options_may_be_said_elsewhere_but_not_otherwise():
     assert plan_of("split cache=5%", 2, {"cache": 0.05}) == plan_of("split", 2, {"cache": 0.05})
     with pytest.raises(ConfigError, match=r"has cache = 0.05, and cache = 0.1 is set besides: drop one"):
         plan_of("split cache=5%", 2, {"cache": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"layers": ["local"], "cahce": 1}', "there is no key 'cahce'"),
+        ('{"best": {"layers": ["local"]}}', "there is no key 'best'"),
+        ('{"layers": ["local"], "seeds": "here"}', "seeds = 'here' is not possible"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_its_name(tmp_path, text, message):
+    (tmp_path / "mine.json").write_text(text)
+    with pytest.raises(ConfigError, match=rf"mine\.json: plan: {message}"):
+        Plan.read(tmp_path / "mine.json")

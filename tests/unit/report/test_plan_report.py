@@ -9,6 +9,7 @@ import pytest
 from answers import GB, NASTY, alone, answer, nasty, prediction
 from rich.console import Console
 
+from weft.plan import Plan
 from weft.planner import Sweep
 from weft.planner.answer import OnDevice
 from weft.report import answer_as_dict, print_answer, write_page
@@ -100,6 +101,11 @@ def test_plain_data_is_strict_json(name):
     data = json.loads(json.dumps(answer_as_dict(given), allow_nan=False))
     assert data["best"]["plan"]["layers"] == list(given.best.plan.layers)
     assert [p["name"] for p in data["predictions"]] == [p.name for p in given.predictions]
+
+
+def test_what_is_printed_as_json_names_its_best_plan_where_a_plan_is_read(tmp_path):
+    (tmp_path / "plan.json").write_text(json.dumps(answer_as_dict(answer())))
+    assert Plan.read(tmp_path / "plan.json") == answer().best.plan
 
 
 def test_plans_cross_where_their_lines_meet():
