@@ -142,7 +142,7 @@ def test_so_they_are_where_rows_go_past_layers(ranks, tmp_path):
 
 def test_so_they_are_where_convolutions_are_given_other_rows(ranks, tmp_path):
     """Of these the destinations' own go to where results are, and none along edges."""
-    for folder in ("batches", "graph"):
+    for folder in ("batches", "graph", "float64"):
         (tmp_path / folder).mkdir()
     plans = [plan for plan in PLANS if "columns" not in plan["layers"]]
     told = run(ranks, tmp_path / "batches", plans, ["gcnii", "tag"], of_batches(100.0))
@@ -150,6 +150,8 @@ def test_so_they_are_where_convolutions_are_given_other_rows(ranks, tmp_path):
     plans = [plan | {"scope": "graph", "seeds": "home"} for plan in OF_GRAPH]
     told = run(ranks, tmp_path / "graph", plans, ["gcnii of 3", "tag of 3"], {"full_graph": True, "plan": "halo"})
     assert compared(told[0]) == 2 * len(OF_GRAPH)
+    told = run(ranks, tmp_path / "float64", PLANS[3:6], ["tag"], of_batches(100.0) | {"dtype": "float64"})
+    assert compared(told[0]) == 3  # of hops, which have no parameters to tell their numbers by
 
 
 def test_so_they_are_of_links(ranks, tmp_path):

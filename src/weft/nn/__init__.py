@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         convolutions,
         convolve,
         drops_edges,
+        dtype_of,
         takes_types,
     )
     from weft.nn.coefficients import shares

@@ -32,7 +32,7 @@ def put_alongside(
             both = [f"{[*t.shape]} of {t.dtype}" if isinstance(t, Tensor) else type(t).__name__ for t in (x, other)]
             raise ModelError(
                 f"{conv} is given other rows besides those that it convolves ({name}, {both[1]}, beside {both[0]}): what "
-                f"comes with its edges' sources must be lists of floating-point numbers, one a vertex; make such rows before it"
+                f"comes with its edges' sources must be lists of floating-point numbers, one a vertex: make such rows before"
             )
         rows.append(other)
         found[name] = Alongside(wide, wide + other.shape[1], len(found) < before)

@@ -175,13 +175,20 @@ class Met(NamedTuple):
     learned: bool = True  # do gradients go on from it?
     joined: Sequence[Joined] = ()  # rows from before it that are joined with those behind it
     alongside: Mapping[str, Alongside] = MappingProxyType({})  # other rows that it is given, among its own
+    dtype: torch.dtype = torch.float32  # of its rows
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """The type of a model's numbers."""
+    return next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
 
 
 def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
     """How a model's convolutions run, that nearest the inputs first: of each depth the first one."""
     met = sorted(walk(model, width).items())
+    dtype = dtype_of(model)
     return [
-        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside)
+        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside, dtype=dtype)
         for depth, (conv, wide, out, alongside) in met
     ]
 

@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import Met
 from weft.placements import INPUT, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
-from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, dtype_of, go_back, made_up_layer, run_layer
+from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, go_back, made_up_layer, run_layer
 
 
 def messages_of_layers(
@@ -61,7 +61,7 @@ def messages_of(
     made = made_up_layer(placed, comm, columns, depth == 0, by_request)
     wide = layer.wide if made.whole_rows else columns.width
     bits = {"pulled": PULLED, "own": OWN, "pairs": PAIRS} if made.whole_rows else {"columns": -1}
-    x = torch.randn(HERE, wide, dtype=dtype_of(layer.convolution.conv)).requires_grad_(layer.learned)
+    x = torch.randn(HERE, wide, dtype=layer.dtype).requires_grad_(layer.learned)
     try:
         run_layer(graph, layer, made, x, depth)
         for joined in layer.joined if made.whole_rows else ():

@@ -31,7 +31,7 @@ from weft.devices import finished
 from weft.errors import ModelError
 from weft.exchange import Communicator, Recorder, Route, gather_rows
 from weft.graph import Graph
-from weft.nn import BlackBox, BlockModel, Handle, Met, Pass, convolution_of, convolve, merged
+from weft.nn import BlackBox, BlockModel, Handle, Met, Pass, convolution_of, convolve, dtype_of, merged
 from weft.placements import (
     ColumnEdges,
     ColumnLayer,
@@ -155,7 +155,7 @@ class _Bench:
         self._others = min(int(shape.away * scale), self._destinations)
         self._least = int(isinstance(self._met.convolution, BlackBox))  # edges a destination: its code may need some
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
-        self._x = torch.ones(max(self._sources, self._held), width, dtype=dtype_of(conv), device=device)
+        self._x = torch.ones(max(self._sources, self._held), width, dtype=layer.dtype, device=device)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -392,11 +392,6 @@ def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
         if not block.values.get("edge_type", block.indptr[:1]).any():
             block.values["edge_type"] = torch.arange(block.num_edges) % relations
     return {"edge_type": Handle.of("edge_type")}
-
-
-def dtype_of(module: nn.Module) -> torch.dtype:
-    """The type of a module's numbers."""
-    return next((p.dtype for p in module.parameters()), torch.float32)
 
 
 def pace(device: torch.device = _CPU) -> float:

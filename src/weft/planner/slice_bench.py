@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
-from weft.planner.model_cost import FEW, MOST, dtype_of, random_block, run_layer, timed
+from weft.planner.model_cost import FEW, MOST, random_block, run_layer, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most
@@ -205,7 +205,7 @@ class _Run:
 
 
 def _rows(met: Met, count: int) -> Tensor:
-    return torch.ones(count, met.wide, dtype=dtype_of(met.convolution.conv)).requires_grad_(met.learned)
+    return torch.ones(count, met.wide, dtype=met.dtype).requires_grad_(met.learned)
 
 
 def _run(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:
