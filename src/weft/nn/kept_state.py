@@ -313,6 +313,8 @@ def _put_back(thing: object, before: Attributes) -> None:
 def _copied(thing: object) -> object:
     if isinstance(thing, Tensor) and thing.numel() <= _TABLE:
         return thing.detach().clone()
+    if isinstance(thing, np.ndarray) and thing.size <= _TABLE and thing.flags.writeable:
+        return thing.copy()
     return copy(thing) if isinstance(thing, list | deque | dict | set) else thing
 
 
@@ -325,6 +327,8 @@ def _is_as_before(now: object, thing: object, copied: object) -> bool:
         return now is thing
     if isinstance(now, Tensor):
         return torch.equal(now, cast(Tensor, copied))
+    if isinstance(now, np.ndarray):
+        return np.array_equal(now, cast(np.ndarray, copied))
     return len(cast(list, now)) == len(cast(list, copied))
 
 
@@ -334,6 +338,8 @@ def _as_before(thing: object, copied: object) -> object:
         return thing
     if isinstance(thing, Tensor):
         thing.data = cast(Tensor, copied).clone()  # which may be put back once more
+    elif isinstance(thing, np.ndarray):
+        thing[...] = copied
     elif isinstance(thing, list | deque):
         thing.clear()
         thing.extend(cast(list, copied))

@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -73,6 +74,40 @@ def test_it_equals_the_module(join, monkeypatch):
     assert (got - wanted).abs().max() < 1e-12
     for one, other in zip(torch.autograd.grad(got.sin().sum(), [x, *conv.parameters()]), gradients, strict=True):
         assert (one - other).abs().max() < 1e-10
+
+
+class Stepping(MessagePassing):
+    """Its map steps in training; it drops of its rows in place."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="sum")
+        self.value = nn.utils.parametrizations.spectral_norm(nn.Linear(width, out))
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=self.value(F.dropout(x, 0.5, self.training, inplace=True)))
+
+
+def test_a_module_that_steps_in_training_equals_itself(monkeypatch):
+    """What needs to be known of destinations is nothing, unless it is said."""
+
+    class Serving(MessageConvolution):
+        module = Stepping
+
+        def prepare(self, x):
+            return self.conv.value(F.dropout(x, 0.5, self.conv.training, inplace=True))
+
+        def finish(self, merged, own):
+            return merged
+
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: Serving)
+    graph, _ = make_graph()
+    sample = NeighborSampler(graph, [-1]).sample(np.arange(0, 120, 3), 0, 0)
+    for seed in range(6):
+        torch.manual_seed(seed)
+        model = nn.ModuleList([conv := Stepping(WIDTH, 64).double()])
+        model.forward = lambda x, edge_index, conv=conv: conv(x, edge_index)
+        rows = rand(120, WIDTH)[sample.vertices.long()]
+        assert BlockModel(model, WIDTH)(rows, sample, (0, 0, 0)).shape == (40, 64)
 
 
 class Weighted(Gated):

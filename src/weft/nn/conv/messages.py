@@ -241,13 +241,13 @@ def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, trai
         small_graph(like.shape[1], like.dtype, like.device),
         torch.autocast(like.device.type, enabled=False),
     )
-    as_it_is = torch.no_grad(), in_mode(conv, training), state_kept(conv), drawing_alone(0), exactly
+    as_it_is = torch.no_grad(), in_mode(conv, training), drawing_alone(0), exactly
     with ExitStack() as within:
         for context in (*as_it_is, _Scaled(), LeftOut(F.batch_norm) if training else nullcontext()):
             within.enter_context(context)
         try:
-            with Draws() as drawn:
-                wanted = type(conv).forward(conv, graph.x, graph.edge_index)
+            with Draws() as drawn, state_kept(conv):
+                wanted = type(conv).forward(conv, graph.x.clone(), graph.edge_index)
         except Exception:  # its own code, which may need more than rows and edges
             return
         if drawn.shapes:
@@ -286,7 +286,13 @@ def _by_parts(convolution: MessageConvolution, graph: SmallGraph) -> Tensor:
 def _tried(convolution: MessageConvolution, part: str, *rows: Tensor) -> Tensor:
     """What a part of a convolution makes of rows: a row for each, whatever others are beside it."""
     name, counts = f"{type(convolution).__name__}.{part}", (len(rows[0]), _PART)
-    made, of_some = (getattr(convolution, part)(*(x[:count] for x in rows)) for count in counts)
+
+    def make(count: int) -> Tensor:
+        with state_kept(convolution.conv):  # what it keeps steps once in a forward
+            made: Tensor = getattr(convolution, part)(*(x[:count].clone() for x in rows))
+            return made
+
+    made, of_some = map(make, counts)
     for count, found in zip(counts, (made, of_some), strict=True):
         if not isinstance(found, Tensor):
             raise ModelError(f"{name} gives a {type(found).__name__}: a tensor with a row for each is needed")
