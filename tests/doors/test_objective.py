@@ -57,7 +57,8 @@ class Growing(weft.VertexObjective):
     def setup(self, graph, settings):
         super().setup(graph, settings)
         self.calls, self.total, self.seen, self.norm = 0, torch.zeros(()), [], nn.Module()
-        self.of_numpy = np.zeros(1)
+        self.of_numpy, self.several = np.zeros(1), torch.zeros(3)
+        self.view = self.several[:1]
         self.norm.register_buffer("steps", torch.zeros(()))
         return self
 
@@ -66,8 +67,16 @@ class Growing(weft.VertexObjective):
         self.total += 1
         self.norm.steps += 1
         self.of_numpy += 1
+        self.several += 1
         self.seen.append(self.calls)
-        steps = self.calls, float(self.total), len(self.seen), float(self.norm.steps), float(self.of_numpy[0])
+        steps = (
+            self.calls,
+            float(self.total),
+            len(self.seen),
+            float(self.norm.steps),
+            float(self.of_numpy[0]),
+            float(self.view),
+        )
         weight = 1 + 0.1 * sum(steps)
         return weight * F.cross_entropy(rows, self.labels_at(targets.ids), reduction="sum")
 
@@ -167,7 +176,7 @@ def test_all_workers_go_by_one_figure(ranks, parts, monkeypatch, patience):
     first, second = ranks(2, fit)
     assert first == second and first[0]["figures"]
     monkeypatch.setattr(OfOneWorker, "of_others", 0.1)
-    words = r"OfOneWorker.measure\(\) gave accuracy = .* on worker 0 and .* on worker 1: .* \(comm.sum\)"
+    words = r"OfOneWorker.measure\(\) gave accuracy = .* on worker 0, .* on worker 1: .* \(comm.sum\)"
     with pytest.raises(TrainingError, match=words):
         ranks(2, fit)
 

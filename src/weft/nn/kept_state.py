@@ -95,15 +95,35 @@ class Steps:
 
 
 class KeptAttributes:
-    """What a thing that is no module keeps, such as a loss, as it was when this was made."""
+    """What a thing that is no module keeps, such as a loss, as it was when this was made, or looked at again.
+
+    Tensors that nobody has written into meanwhile, such as all labels, are copied once.
+    """
 
     def __init__(self, thing: object) -> None:
-        self._thing, self._before = thing, _attributes(thing)
+        self._thing, self._before, self._versions = thing, Attributes(), dict[str, int]()
+        self.look_again()
+
+    def look_again(self) -> None:
+        """From now on it is put back to what it is now."""
+        own = _own(self._thing)
+        self._before = {
+            name: self._before[name] if self._is_untouched(name, value) else (value, _copied(value))
+            for name, value in own.items()
+        }
+        self._versions = {name: cast(Tensor, value)._version for name, value in own.items() if _knows_writes(value)}
 
     def put_back(self) -> None:
         """Let it be as it was; what began with nothing stays."""
         if self._before:
-            _put_back(self._thing, self._before)
+            before = self._before.items()
+            _put_back(
+                self._thing, {at: (one[0], one[0]) if self._is_untouched(at, one[0]) else one for at, one in before}
+            )
+
+    def _is_untouched(self, name: str, value: object) -> bool:
+        known = _knows_writes(value) and name in self._versions and self._before[name][0] is value
+        return known and self._versions[name] == cast(Tensor, value)._version
 
 
 @contextmanager
@@ -337,7 +357,7 @@ def _as_before(thing: object, copied: object) -> object:
     if thing is copied:
         return thing
     if isinstance(thing, Tensor):
-        thing.data = cast(Tensor, copied).clone()  # which may be put back once more
+        _write(thing, cast(Tensor, copied))
     elif isinstance(thing, np.ndarray):
         thing[...] = copied
     elif isinstance(thing, list | deque):
@@ -347,6 +367,18 @@ def _as_before(thing: object, copied: object) -> object:
         thing.clear()
         thing.update(cast(dict, copied))
     return thing
+
+
+def _knows_writes(thing: object) -> bool:
+    return isinstance(thing, Tensor) and not thing.is_inference()
+
+
+def _write(tensor: Tensor, numbers: Tensor) -> None:
+    """Into where it is, which others may look at, too; of another size by now, it is made anew."""
+    if tensor.shape == numbers.shape:
+        tensor.data.copy_(numbers)
+    else:
+        tensor.data = numbers.clone()
 
 
 def _in_state_dict(module: nn.Module) -> Iterator[tuple[str, str]]:

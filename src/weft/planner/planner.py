@@ -341,7 +341,7 @@ def _in_longer_runs(shown: list[Prediction]) -> Iterator[str]:
     for other in shown[1:]:
         gain = _worth(best.plan, best.seconds) - _worth(other.plan, other.seconds)
         filling = _worth(other.plan, other.once) - _worth(best.plan, best.once)
-        if other.excluded is None and gain > 0 and filling > 0:
+        if other.excluded is None and other.seconds < best.seconds and gain > 0 and filling > 0:
             yield (
                 f"{other.name} would be faster by {_took(best.seconds - other.seconds)} an epoch, but takes "
                 f"{_took(other.once)} to fill its cache, once: worth it in {math.floor(filling / gain) + 1:,} epochs or more"

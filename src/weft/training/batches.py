@@ -159,7 +159,8 @@ class Schedule:
 
     def __init__(self, number: int = 1, stepping: Collection[object] = ()) -> None:
         """`stepping`: what goes through several parts, and may step: a model, and what its loss is made by."""
-        self._number, self._stepping = number, stepping
+        self._number, self._modules = number, [one for one in stepping if isinstance(one, nn.Module)]
+        self._others = [KeptAttributes(one) for one in stepping if not isinstance(one, nn.Module)]
         self._kept: list[KeptState | KeptAttributes] = []  # what these kept when the batch was begun
 
     def count(self, examples: Examples) -> int:
@@ -181,10 +182,9 @@ class Schedule:
         What a model or its loss keeps (a spectral norm's vectors, a count of steps) steps once a batch, however many parts
         that has; but for the averages of batch normalisations, which are of all rows.
         """
-        self._kept = [
-            KeptState(one, besides=running_averages(one)) if isinstance(one, nn.Module) else KeptAttributes(one)
-            for one in self._stepping
-        ]
+        for one in self._others:
+            one.look_again()
+        self._kept = [*(KeptState(one, besides=running_averages(one)) for one in self._modules), *self._others]
 
     def again(self) -> None:
         """Let them keep what they kept when the batch was begun."""

@@ -38,7 +38,7 @@ def measure(run: Run, split: str) -> dict[str, float]:
             f"the model's rows of {of_all:,} vertices of the {split} split hold nan, so that nothing can be said of them: "
             f"lower lr, set clip_norm, or look at the features with `weft info --verify`"
         )
-    return _of_all([found for _, found in told], type(objective).__name__)
+    return _of_all([found for _, found in told], objective)
 
 
 def _figures(objective: Objective, measured: object) -> dict[str, float]:
@@ -46,7 +46,7 @@ def _figures(objective: Objective, measured: object) -> dict[str, float]:
     try:
         if isinstance(measured, Mapping) and objective.metric in measured:
             return {str(name): float(figure) for name, figure in measured.items()}
-    except (TypeError, ValueError, RuntimeError):  # such as a tensor of several numbers
+    except (TypeError, ValueError, RuntimeError, OverflowError):  # such as a tensor of several numbers
         pass
     raise TrainingError(
         f"{type(objective).__name__}.measure() gave {measured!r}: let it give a dict of numbers by name, "
@@ -54,18 +54,17 @@ def _figures(objective: Objective, measured: object) -> dict[str, float]:
     )
 
 
-def _of_all(found: Sequence[dict[str, float]], who: str) -> dict[str, float]:
-    """The first worker's figures, by which all go; others may have added up in another order, and no more."""
-    first = found[0]
+def _of_all(found: Sequence[dict[str, float]], objective: Objective) -> dict[str, float]:
+    """The first worker's figures, by which all go; others may have added up the metric in another order, and no more."""
+    first, name = found[0], objective.metric
     for worker, figures in enumerate(found):
-        for name in {**first, **figures}:
-            one, other = first.get(name, math.nan), figures.get(name, math.nan)
-            alike = math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
-            if not alike and not (math.isnan(one) and math.isnan(other)):
-                raise TrainingError(
-                    f"{who}.measure() gave {name} = {one:.6g} on worker 0 and {other:.6g} on worker {worker}: each has some "
-                    f"of the rows, so let it add up what all have (comm.sum), and give the same figures on all"
-                )
+        one, other = first[name], figures[name]
+        alike = math.isclose(one, other, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
+        if not alike and not (math.isnan(one) and math.isnan(other)):
+            raise TrainingError(
+                f"{type(objective).__name__}.measure() gave {name} = {one:.6g} on worker 0, {other:.6g} on worker {worker}: "
+                f"each has some of the rows, so let it add up what all have (comm.sum), for all to give the same"
+            )
     return first
 
 

@@ -109,6 +109,10 @@ class _Messages(Merge):
     @cached_property
     def dropout_key(self) -> int:
         """The same for all edges, wherever they are computed."""
+        if not self._of.conv.training:
+            raise ModelError(
+                f"{type(self._of).__name__} drops in eval mode, too: give F.dropout training=self.conv.training"
+            )
         return self._call.run.next_dropout()
 
     def edge_keys(self, edges: Edges) -> Tensor:
