@@ -1536,10 +1536,24 @@ class OverAll(nn.Module):
         return self.out(self.conv(self.into(x), edge_index))
 
 
+class Reshapes(Two):
+    """By a width that torch can't tell where there are no rows."""
+
+    def between(self, x):
+        return x.reshape(x.size(0), 2, -1).flatten(1).relu()
+
+
+def test_a_model_that_can_not_take_no_rows_is_told_so(graphs):
+    graph = open_graph(graphs / "1")
+    assert weft.train(graph, Reshapes(SAGEConv), full_graph=True, epochs=1, evaluate_every=0).history
+    with pytest.raises(ModelError, match="not where a worker has none in a batch"):
+        weft.train(graph, Reshapes(SAGEConv), fanouts=(3, 2), epochs=1, evaluate_every=0)
+
+
 def test_a_model_of_all_rows_runs_on_the_full_graph_by_one_worker(graphs):
     graph = open_graph(graphs / "1")
     assert weft.train(graph, OverAll(), full_graph=True, epochs=1, evaluate_every=0).history
-    with pytest.raises(ModelError, match="not where a worker has none in a batch"):
+    with pytest.raises(ModelError, match="mixes the rows of different vertices"):
         weft.train(graph, OverAll(), fanouts=(3,), epochs=1, evaluate_every=0)
 
 

@@ -40,19 +40,28 @@ class BlackBox(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self._looked = self._looked_at_lone = False
+        self._looked = self._numbers_lone = False
 
     def run(self, call: Call) -> Tensor:
         return call.layer.merge(_OwnForward(call, self._check), call.x)
 
     def _check(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
-        """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph."""
+        """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph.
+
+        And one that treats vertices without edges by their numbers, as loops up to the last edge do, where there are any.
+        """
         if block.num_src == block.num_dst or not block.num_edges:
             return
-        if not self._looked_at_lone and bool((block.indptr.diff() == 0).any()):
-            self._check_lone(block, x, options)
-        if self._looked:
-            return
+        if not self._looked:
+            self._look(block, x, options)
+            self._looked = True
+        if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
+            raise ModelError(
+                f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
+                f"batches number vertices otherwise: {_GIVE_EDGES}"
+            )
+
+    def _look(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
         alone = _looks_at_own_edges(self.conv, block, x, options)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
         with other_parameters(self.conv), suppress(Exception):
@@ -66,19 +75,8 @@ class BlackBox(Convolution):
                 f"several: set full_graph = true with one worker, or build it of one hop without normalisation; GCNConv "
                 f"knows degrees"
             )
-        self._looked = True
-
-    def _check_lone(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
-        """Refuse a module that treats vertices without edges by their numbers, as loops up to the last edge's ends do."""
-        by_number = False
-        with suppress(Exception):  # what fails on them is told of where they are met
-            by_number = not _looks_at_own_edges(self.conv, block, x, options, lone=True)
-        if by_number:
-            raise ModelError(
-                f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
-                f"batches number vertices otherwise: {_GIVE_EDGES}"
-            )
-        self._looked_at_lone = True
+        with suppress(Exception):  # what fails on vertices without edges is told of where they are met
+            self._numbers_lone = not _looks_at_own_edges(self.conv, block, x, options, lone=True)
 
 
 def _looks_at_own_edges(
