@@ -5,7 +5,7 @@ for inference, does so for all of a vertex at once. Where the convolution runs t
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -62,12 +62,8 @@ def own_columns(columns: int, given: Mapping[str, object]) -> int:
 def own_forward(conv: MessagePassing, x: Tensor, edge_index: Tensor, given: Mapping[str, object]) -> object:
     """The forward of a convolution's class, on rows with others beside them."""
     x, options = apart(x, given)
-    before = [name for name, value in given.items() if isinstance(value, Alongside) and value.before_edges]
-    if any(isinstance(value, Alongside) for value in given.values()):  # its own code may ask for rows in one piece
-        x, options = x.contiguous(), {name: _in_one_piece(value) for name, value in options.items()}
-    leading = [options.pop(name) for name in before]
+    places = {name: value for name, value in given.items() if isinstance(value, Alongside)}
+    if places:  # its own code may ask for rows in one piece
+        x, options = x.contiguous(), options | {name: cast(Tensor, options[name]).contiguous() for name in places}
+    leading = [options.pop(name) for name, place in places.items() if place.before_edges]
     return type(conv).forward(conv, x, *leading, edge_index, **options)
-
-
-def _in_one_piece(value: object) -> object:
-    return value.contiguous() if isinstance(value, Tensor) else value

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GCNConv, MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.convolution import Call, Convolution, columns_of, dense, is_matrix
@@ -21,7 +21,7 @@ class Gcn(Convolution):
 
     @classmethod
     def serves(cls, conv: GCNConv) -> bool:
-        return not conv.cached and conv.aggr in ("add", "sum")
+        return sums_plainly(conv)
 
     def run(self, call: Call) -> Tensor:
         """Summed first, or mapped first where rows are narrower then, or what maps them is not just a matrix."""
@@ -35,14 +35,29 @@ class Gcn(Convolution):
         if narrows and layer.whole_rows:
             rows = sums_by_degrees(call, dense(conv.lin, call.x))
         else:
-            name = f"gcn {conv.normalize} {conv.improved} {conv.add_self_loops} {call.edge_weight}"
-            (sums,) = layer.inputs.once(name, call.x, lambda: (sums_by_degrees(call, call.x),))
-            rows = dense(conv.lin, sums)
+            rows = dense(conv.lin, sums_once(call))
         return rows if conv.bias is None else rows + conv.bias
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         """The narrower of inputs and results travels."""
         return min(raw, 2 * out), min(raw, 2 * out)
+
+
+def sums_plainly(conv: MessagePassing) -> bool:
+    """Does it sum, and keep nothing of the first graph for others?"""
+    return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False)
+
+
+def sums_once(call: Call) -> Tensor:
+    """The rows here, summed so; of inputs that stay it is done once."""
+    conv = call.conv
+    name = f"gcn {conv.normalize} {_improved(conv)} {conv.add_self_loops} {call.edge_weight}"
+    (sums,) = call.layer.inputs.once(name, call.x, lambda: (sums_by_degrees(call, call.x),))
+    return sums
+
+
+def _improved(conv: MessagePassing) -> bool:
+    return getattr(conv, "improved", False)
 
 
 def sums_by_degrees(call: Call, x: Tensor) -> Tensor:
@@ -51,8 +66,7 @@ def sums_by_degrees(call: Call, x: Tensor) -> Tensor:
     if not conv.normalize:
         return layer.merge(Sums("sum", call.weights), x)
     # PyG's own rule: `improved` doubles self-loops only where edges have weights.
-    improved, loops = getattr(conv, "improved", False), conv.add_self_loops
-    fill = 2.0 if improved and call.edge_weight else 1.0
+    fill, loops = 2.0 if _improved(conv) and call.edge_weight else 1.0, conv.add_self_loops
     at_src, at_dst, own_weight = _factors(call, fill, loops, x.dtype)
     out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x * at_src)
     return out * at_dst + own_weight * own if loops else out * at_dst

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch_geometric.nn import GCN2Conv
 
 from weft.nn.alongside import apart
-from weft.nn.conv.gcn import sums_by_degrees
+from weft.nn.conv.gcn import sums_by_degrees, sums_plainly
 from weft.nn.convolution import Call, Convolution, Sliced
 
 
@@ -21,7 +21,7 @@ class Gcn2(Convolution):
 
     @classmethod
     def serves(cls, conv: GCN2Conv) -> bool:
-        return not conv.cached and conv.aggr in ("add", "sum")
+        return sums_plainly(conv)
 
     def run(self, call: Call) -> Tensor:
         conv = self.conv

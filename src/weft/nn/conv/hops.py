@@ -11,7 +11,7 @@ from torch_geometric.typing import OptTensor
 
 from weft.nn.block_model import as_its_class
 from weft.nn.conv.blackbox import BlackBox
-from weft.nn.conv.gcn import sums_by_degrees
+from weft.nn.conv.gcn import sums_once, sums_plainly
 from weft.nn.convolution import Call, Convolution
 
 
@@ -45,10 +45,7 @@ class HopSums(Convolution):
     adds_up = True
 
     def run(self, call: Call) -> Tensor:
-        conv = call.conv
-        name = f"gcn {conv.normalize} False {conv.add_self_loops} {call.edge_weight}"
-        (sums,) = call.layer.inputs.once(name, call.x, lambda: (sums_by_degrees(call, call.x),))
-        return sums
+        return sums_once(call)
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         """Rows are as wide behind it."""
@@ -66,8 +63,7 @@ class Unrolled(Convolution):
 
     @classmethod
     def serves(cls, conv: MessagePassing) -> bool:
-        hops = getattr(conv, "K", 1)  # without any it is no layer
-        return conv.aggr in ("add", "sum") and not getattr(conv, "cached", False) and hops > 0
+        return sums_plainly(conv) and getattr(conv, "K", 1) > 0  # without any hop it is no layer
 
     @classmethod
     def hop_of(cls, conv: MessagePassing) -> DegreeHop:
