@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weft.errors import ConfigError
+from weft.quantities import as_size
 
 _MOST_ROUNDS = 1 << 12
 _SPARE = 0.07  # of a budget: for what is small by itself, and what allocators hold back
@@ -110,9 +111,9 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
             if not mapped:
                 break
     least = Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS)
-    text = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in needs(sizes, least).items() if size >= 5e5)
+    text = ", ".join(f"{name} {as_size(size)}" for name, size in needs(sizes, least).items() if size)
     raise ConfigError(
-        f"memory = {given / 1e6:,.0f} MB is too little for a worker's part of this graph: it needs at least {text}; give "
+        f"memory = {as_size(given)} is too little for a worker's part of this graph: it needs at least {text}; give "
         f"more, or use more workers"
     )
 

@@ -25,6 +25,7 @@ from weft.training.averages import of_all_workers, set_averages, take_first_work
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
+from weft.training.own_code import code_of, edited
 from weft.training.run import Run
 
 
@@ -166,6 +167,7 @@ class RunState:
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
                 "learned": self._learned,
+                "code": code_of(self._model),
                 "attributes": attributes,
                 "best_attributes": of_best,
             }
@@ -275,6 +277,13 @@ class RunState:
             )
             self._tell(
                 Notice(f"the checkpoint {found.folder.name} is of another model or loss: {before} (now {after})")
+            )
+        if changed := edited(found.state.get("code", {}), self._model):
+            self._tell(
+                Notice(
+                    f"the code of {', '.join(changed)} was edited since the checkpoint {found.folder.name} was written: what "
+                    f"goes on is the model as it is now"
+                )
             )
 
     def _check_past(self, name: str, then: Settings, progress: Progress) -> None:

@@ -18,6 +18,7 @@ from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import dtype_for, make_model
+from weft.training.own_code import code_of, edited
 
 _MANY = 6  # names that an error shows
 _KEPT = "/"  # begins the names of tensors that no state_dict has
@@ -30,6 +31,7 @@ class TrainedModel(NamedTuple):
     settings: Settings
     graph: Graph  # with the classes of the model
     several_labels: bool  # may a vertex have several at once?
+    edited: list[str]  # classes of the user's own whose code is not what it was when it was saved
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph, kept: Kept = NOTHING_KEPT) -> None:
@@ -45,6 +47,7 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
     known["weighted"] = graph.edge_weight is not None
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     facts |= {"widths": graph.feature_widths, "graph": known}
+    facts["code"] = code_of(model)
     facts["attributes"], tensors = kept
     checkpoint.save(folder, model.state_dict() | {_KEPT + name: tensor for name, tensor in tensors.items()}, facts)
 
@@ -75,7 +78,8 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         Unlisted(model, {}).take(facts.get("attributes", ()), kept)
     if "edge_weight" in forward_of(encoder_of(model), applied.num_features).edge_arguments():
         wanted.check_weights(graph, folder)
-    return TrainedModel(model, settings, applied, known.get("several_labels", graph.multi_label))
+    several_labels = known.get("several_labels", graph.multi_label)
+    return TrainedModel(model, settings, applied, several_labels, edited(facts.get("code", {}), model))
 
 
 class _Known(NamedTuple):

@@ -80,8 +80,14 @@ def test_each_attention_weighs_edges_and_all_else_does_so_once():
 
 
 def test_too_little_is_refused_with_what_it_needs():
-    with pytest.raises(ConfigError, match=r"memory = 11 MB is too little.*inputs 10 MB.*graph .* MB"):
+    with pytest.raises(ConfigError, match=r"memory = 10.25 MiB is too little.*inputs \S+ MiB.*graph .* MiB"):
         chosen(1e7)
+
+
+def test_of_a_tiny_part_it_is_told_as_exactly():
+    tiny = replace(SIZES, own=40, vertices=80, edges=100)
+    with pytest.raises(ConfigError, match=r"memory = 107.5 B is too little.*it needs at least inputs \S+ KiB"):
+        chosen(100, sizes=tiny)
 
 
 def test_a_worker_without_vertices_fits():

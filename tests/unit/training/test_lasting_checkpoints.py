@@ -1,5 +1,6 @@
 """Checkpoints that last: damage falls back, kills leave one, writing goes on beside training, runs get longer."""
 
+import linecache
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from torch import nn
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
+from weft.cli import main
 from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import seeded
@@ -54,6 +56,20 @@ class Smoothed(weft.VertexObjective):
     def loss(self, model, rows, targets):
         labels = self.labels_at(targets.ids)
         return torch.nn.functional.cross_entropy(rows, labels, reduction="sum", label_smoothing=float(self._share))
+
+
+NET = """
+import torch
+from torch_geometric.nn import SAGEConv
+
+class Net(torch.nn.Module):
+    def __init__(self, wide, out):
+        super().__init__()
+        self.first, self.second = SAGEConv(wide, 8), SAGEConv(8, out)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index).{act}(), edge_index)
+"""
 
 
 def focal(rows, labels, power):
@@ -355,6 +371,26 @@ class TestLonger:
             Trainer(graph, make_model(settings, graph), settings, events.append, objective=objective).fit()
         lines = [line for line in told(events) if "is of another model or loss" in line]
         assert len(lines) == (said is not None) and all(said in line for line in lines)
+
+    def test_so_is_code_that_was_edited(self, graph, tmp_path, capsys):
+        file, events = tmp_path / "net.py", []
+        own = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+        settings = Settings.of(**own, model=f"{file}:Net", epochs=1, checkpoint=tmp_path / "kept")
+        for epochs, act in enumerate(("relu", "relu", "tanh"), 1):
+            file.write_text(NET.format(act=act))
+            linecache.checkcache(str(file))
+            again = settings.changed(epochs=epochs, resume=epochs > 1)
+            model = make_model(again, graph)
+            Trainer(graph, model, again, events.append).fit()
+            lines = [line for line in told(events) if "the code of Net was edited since the checkpoint" in line]
+            assert len(lines) == (act == "tanh")
+        save_model(tmp_path / "out", model, settings, graph)
+        embed = ["embed", str(graph.path), "--model", str(tmp_path / "out"), "--overwrite", "--out"]
+        for act in ("tanh", "relu"):
+            file.write_text(NET.format(act=act))
+            linecache.checkcache(str(file))
+            assert main([*embed, str(tmp_path / "rows.npy")]) == 0
+            assert (f"the code of Net was edited since {tmp_path}/out was saved" in capsys.readouterr().out) == (act == "relu")
 
     def test_rows_that_travelled_in_another_precision(self, graph, tmp_path):
         run(graph, epochs=1, checkpoint=tmp_path)
