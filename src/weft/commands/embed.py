@@ -85,7 +85,8 @@ def run(args: argparse.Namespace) -> int:
     for text in weft.training.unused_by(encoder_of(trained.model), trained.graph, trained.settings.sampling.weighted):
         print(f"note  {text}")
     if trained.edited:
-        print(f"note  the code of {', '.join(trained.edited)} was edited since {args.model} was saved: this is by what it is now")
+        names = ", ".join(trained.edited)
+        print(f"note  the code of {names} was edited since {args.model} was saved: this is by what it is now")
     if sharded:
         tasks = weft.cluster.tasks_on_ray(args.out, _MEMORY, weft.training.infer_task)
         with tasks as run, weft.report.StageProgress() as progress:

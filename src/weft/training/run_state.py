@@ -281,8 +281,8 @@ class RunState:
         if changed := edited(found.state.get("code", {}), self._model):
             self._tell(
                 Notice(
-                    f"the code of {', '.join(changed)} was edited since the checkpoint {found.folder.name} was written: what "
-                    f"goes on is the model as it is now"
+                    f"the code of {', '.join(changed)} was edited since the checkpoint {found.folder.name} was written: the "
+                    f"model goes on as it is now"
                 )
             )
 

@@ -390,7 +390,8 @@ class TestLonger:
             file.write_text(NET.format(act=act))
             linecache.checkcache(str(file))
             assert main([*embed, str(tmp_path / "rows.npy")]) == 0
-            assert (f"the code of Net was edited since {tmp_path}/out was saved" in capsys.readouterr().out) == (act == "relu")
+            said = f"the code of Net was edited since {tmp_path}/out was saved"
+            assert (said in capsys.readouterr().out) == (act == "relu")
 
     def test_rows_that_travelled_in_another_precision(self, graph, tmp_path):
         run(graph, epochs=1, checkpoint=tmp_path)
