@@ -5,9 +5,11 @@ from dataclasses import replace
 import numpy as np
 import torch
 from torch import nn
-from torch_geometric.nn import GCN2Conv, Sequential, TAGConv
+from torch_geometric.nn import GCN2Conv, SAGEConv, Sequential, TAGConv
 
 from weft.graph import Graph
+from weft.nn import LinkPredictor
+from weft.nn.links import DotProduct
 from weft.plan import Plan, Settings
 from weft.planner import KINDS, Cluster, Host
 from weft.training import Trainer, make_model, planner_for
@@ -33,8 +35,14 @@ def of_hops(graph, hops=2):
     return Sequential("x, edge_index", layers)
 
 
+def headed(graph):
+    """Links by rows that are wider behind the last convolution."""
+    layers = [(SAGEConv(graph.num_features, 8), "x, edge_index -> x"), nn.Linear(8, 40)]
+    return LinkPredictor(Sequential("x, edge_index", layers), DotProduct())
+
+
 MADE = {"gcnii": GcnII, "gcnii of 3": lambda graph: GcnII(graph, 3)}
-MADE |= {"tag": of_hops, "tag of 3": lambda graph: of_hops(graph, 3)}
+MADE |= {"tag": of_hops, "tag of 3": lambda graph: of_hops(graph, 3), "headed": headed}
 WORK = dict.fromkeys(KINDS, 1e-6) | {"busy": 1.0, "overlap": 4.0, "step": 1.0, "layers": 1.0}
 
 

@@ -14,7 +14,9 @@ from torch_geometric.nn import (
     APPNP,
     GAT,
     MLP,
+    ARMAConv,
     EGConv,
+    FAConv,
     FeaStConv,
     GATConv,
     GATv2Conv,
@@ -36,7 +38,7 @@ from torch_geometric.nn import (
     TAGConv,
     TransformerConv,
 )
-from torch_geometric.utils import add_self_loops
+from torch_geometric.utils import add_self_loops, degree, scatter
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -133,8 +135,13 @@ class OwnRows(MessagePassing):
 
 @pytest.mark.parametrize("options", some([{}, {"micro_batches": 2}, {"replace": True}], {"micro_batches": 2}))
 def test_dropout_of_rows_in_a_black_box_is_by_vertex_though_there_be_as_many_edges(ranks, graphs, monkeypatch, options):
-    as_many, real = [], blackbox._with_another
-    monkeypatch.setattr(blackbox, "_with_another", lambda rows: as_many.append(len(rows)) or real(rows))
+    as_many, real = [], blackbox._more
+
+    def more(rows, count):
+        as_many.extend([count] if len(rows) < count else [])
+        return real(rows, count)
+
+    monkeypatch.setattr(blackbox, "_more", more)
     agree(ranks, graphs, lambda: Two(OwnRows), epochs=3, seeds=6, plan=Plan(("local", "local")), **options)
     assert as_many, "no block had as many rows as edges: there is nothing to tell apart"
 
@@ -1459,12 +1466,66 @@ def test_dropout_of_hops_is_refused(graphs):
         weft.train(open_graph(graphs / "1"), make(), fanouts=(3,), epochs=1)
 
 
-@pytest.mark.parametrize("name", [*ALONGSIDE, *HOPS])
+class Tutorial(MessagePassing):
+    """GCN as PyG's tutorial writes it, which looks up degrees; weights of edges are added up to them."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="add")
+        self.lin, self.bias = nn.Linear(width, out, bias=False), nn.Parameter(torch.zeros(out))
+
+    def forward(self, x, edge_index, edge_weight=None):
+        edge_index, edge_weight = add_self_loops(edge_index, edge_weight, 1.0, num_nodes=x.size(0))
+        (src, dst), x = edge_index, self.lin(x)
+        roots = (degree(dst, len(x), x.dtype) if edge_weight is None else scatter(edge_weight, dst, 0, len(x))).rsqrt()
+        norm = roots[src] * roots[dst] * (1 if edge_weight is None else edge_weight)
+        return self.propagate(edge_index, x=x, norm=norm) + self.bias
+
+    def message(self, x_j, norm):
+        return F.dropout(norm.view(-1, 1) * x_j, 0.2, self.training)
+
+
+class Fagcn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.into, self.out = nn.Linear(WIDTH, 8), nn.Linear(8, CLASSES)
+        self.convs = nn.ModuleList(FAConv(8, dropout=0.3) for _ in range(2))
+
+    def forward(self, x, edge_index):
+        x = first = F.dropout(self.into(x).relu(), 0.3, self.training)
+        for conv in self.convs:
+            x = conv(x, first, edge_index)
+        return self.out(x)
+
+
+NEIGHBOURS = {
+    "tutorial": lambda: Two(Tutorial),
+    "tutorial, weights": lambda: Two(Tutorial, weighted=True),
+    "fagcn": Fagcn,
+    "arma": lambda: Two(partial(ARMAConv, num_stacks=2), weighted=True),
+    "eg": lambda: Two(partial(EGConv, aggregators=["symnorm", "max"], num_heads=4)),
+}
+
+
+@pytest.mark.parametrize("name", some(NEIGHBOURS, "tutorial, weights", "fagcn"))
+def test_convolutions_look_up_degrees_of_neighbours_where_all_neighbours_are(ranks, graphs, name):
+    make = NEIGHBOURS[name]
+    for plan in ("gdp", HOME[0], Plan(("pull", "local")), "leap"):
+        agree(ranks, graphs, make, plan=plan, fanouts=(-1, -1))
+    agree(ranks, graphs, make, full_graph=True, plan="halo")
+    with pytest.raises(ModelError, match=r"at the edges of neighbours, too, .* take all of them"):
+        agree(ranks, graphs, make, plan="gdp")
+
+
+def test_the_planner_measures_what_looks_up_degrees(ranks, graphs):
+    agree(ranks, graphs, NEIGHBOURS["tutorial"], plan="auto", fanouts=(-1, -1))
+
+
+@pytest.mark.parametrize("name", [*ALONGSIDE, *HOPS, *NEIGHBOURS])
 def test_they_are_what_pyg_makes_of_them(graphs, name):
     """Rows of all vertices, and gradients of a batch with all neighbours."""
     graph = open_graph(graphs / "1")
     with seeded(3):
-        model = (ALONGSIDE | HOPS)[name]().double().eval()
+        model = (ALONGSIDE | HOPS | NEIGHBOURS)[name]().double().eval()
     src, dst = graph.indices, np.repeat(np.arange(300), np.diff(graph.indptr))
     edges = torch.from_numpy(np.stack([src, dst]).astype(np.int64))
     weighted = getattr(model, "weighted", False)
@@ -1473,7 +1534,10 @@ def test_they_are_what_pyg_makes_of_them(graphs, name):
     expected = model(x, edges, **given)
     found = weft.infer(model, graph)
     torch.testing.assert_close(torch.from_numpy(found.outputs), expected.detach(), rtol=1e-10, atol=1e-10)
-    assert name in HOPS or found.embeddings.shape == (300, 8)  # of the last convolution, without what is alongside
+    assert name not in ALONGSIDE or found.embeddings.shape == (
+        300,
+        8,
+    )  # of the last convolution, without what is alongside
     depth = BlockModel(model, WIDTH).depth
     loader = weft.Loader(graph, fanouts=[-1] * depth, batch_size=50, dtype="float64")
     run, batch = weft.parallel(model, loader), next(iter(loader))
@@ -1482,7 +1546,18 @@ def test_they_are_what_pyg_makes_of_them(graphs, name):
     torch.testing.assert_close(rows, expected[batch.seeds], rtol=1e-10, atol=1e-10)
     rows.square().sum().backward()
     for parameter, gradient in zip(model.parameters(), wanted, strict=True):
-        torch.testing.assert_close(parameter.grad, gradient, rtol=1e-9, atol=1e-9)
+        got = torch.zeros_like(gradient) if parameter.grad is None else parameter.grad
+        torch.testing.assert_close(got, gradient, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_alongside_are_of_vertices(graphs):
+    class Learned(GcnII):
+        def forward(self, x, edge_index):
+            x = self.into(x)
+            return self.out(self.convs[0](x, self.out.weight[:1], edge_index))
+
+    with pytest.raises(ModelError, match=r"x_0 that does not come of its vertices' rows .*\[1, 8\].* by x_0 \+ 0 \* x"):
+        weft.train(open_graph(graphs / "1"), Learned(), fanouts=(3,), epochs=1)
 
 
 def test_rows_alongside_are_numbers(graphs):

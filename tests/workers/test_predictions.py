@@ -170,6 +170,19 @@ def test_so_they_are_of_links(ranks, tmp_path):
     assert compared(told[0]) == len(plans)
 
 
+def test_so_they_are_of_links_whose_rows_are_wider_than_the_last_convolutions(ranks, tmp_path):
+    (tmp_path / "batches").mkdir()
+    given, plans = (
+        {"fanouts": (4,), "task": "link", "batch_size": 900},
+        [{"layers": ["local"]}, {"layers": ["push"], "seeds": "home"}],
+    )
+    told = run(ranks, tmp_path / "batches", plans, ["headed"], given)
+    assert compared(told[0]) == len(plans)
+    halo = [{"layers": ["pull"], "scope": "graph", "seeds": "home"}]
+    told = run(ranks, tmp_path, halo, ["headed"], {"full_graph": True, "plan": "halo", "task": "link"})
+    assert compared(told[0]) == 1
+
+
 def test_so_they_are_over_relations(ranks, tmp_path):
     chosen = [PLANS[at] for at in (0, 2, 3, 5, 7, 9, 12)]
     told = run(ranks, tmp_path, chosen, ["rgcn", "rgat"], of_batches(100.0), relations=3)

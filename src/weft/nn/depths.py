@@ -82,6 +82,7 @@ class Passage(NamedTuple):
     learned: set[int]  # the layers, 0 nearest the inputs, from which gradients go on to what is before them
     joined: dict[int, list[Joined]]  # by layer, 0 nearest the inputs
     known: bool  # or could it not be found out?
+    out: int  # columns of the model's rows; nought, where that is not known
 
     def goes_on(self, layer: int) -> bool:
         """Do gradients go on from a layer to what is before it, as far as that is known?"""
@@ -93,7 +94,7 @@ def passage(model: nn.Module, width: int | None) -> Passage:
 
     It may ask whether there are rows of some kind, so it is tried on rows of zeros and on random ones.
     """
-    as_they_are, learned = list[bool](), set[int]()
+    as_they_are, learned, out = list[bool](), set[int](), 0
     joined: dict[int, list[Joined]] = {}
 
     def enters(x: Tensor, depth: int, inputs: Tensor) -> None:
@@ -106,10 +107,10 @@ def passage(model: nn.Module, width: int | None) -> Passage:
         return x
 
     with suppress(ModelError):  # which a run tells
-        _on_few_rows(model, width, enters, deeper=deeper)
+        out = _on_few_rows(model, width, enters, deeper=deeper)
     with suppress(ModelError):
         _on_few_rows(model, width, enters, drawn=True)
-    return Passage(all(as_they_are), learned, joined, bool(as_they_are))
+    return Passage(all(as_they_are), learned, joined, bool(as_they_are), out)
 
 
 def _on_few_rows(
@@ -120,8 +121,8 @@ def _on_few_rows(
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     drawn: bool = False,
     hooked: Hooked | None = None,
-) -> None:
-    """A forward as in training, of as many rows as norms need, or of more that are `drawn`.
+) -> int:
+    """The columns of the results of a forward as in training, of as many rows as norms need, or of more that are `drawn`.
 
     `enters` is told what convolutions get, at which depth, of which inputs.
     """
@@ -140,7 +141,8 @@ def _on_few_rows(
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_(learned) + 0
 
     with drawing_alone(0), state_kept(model):
-        answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
+        out, _ = answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
+    return out.shape[-1]
 
 
 def check_hooks(model: nn.Module, width: int) -> None:
@@ -219,7 +221,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet, there_are_rows: bool 
 
     def on(rows: int) -> int:
         with state_kept(model):
-            return answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)
+            return answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)[1]
 
     try:
         return on(0)
@@ -263,8 +265,8 @@ def answered(
     sliced: bool = False,
     gradients: bool = False,
     hooked: Hooked | None = None,
-) -> int:
-    """The depth of the model's results: its forward on rows, which are made like a parameter, with answered convolutions.
+) -> tuple[Tensor, int]:
+    """The model's results, and their depth: its forward on rows made like a parameter, with answered convolutions.
 
     `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones. `sliced`: are they slices
     of columns? `gradients`: is it seen what they go through? `hooked` gets what hooks gradients of rows.
@@ -279,7 +281,7 @@ def answered(
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
             run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)
-            _, deepest = call_model(model, x, run, answer, everything, types)
+            return call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         if type(model).forward is nn.Module.forward and "forward" not in vars(model):
             raise ModelError(
@@ -298,7 +300,6 @@ def answered(
             f"{type(model).__name__} does not run as forward(x, edge_index), on {width} features of each of some vertices "
             f"({type(error).__name__}: {error})"
         ) from error
-    return deepest
 
 
 def _zeros(rows: int, like: Tensor, width: int) -> Tensor:

@@ -318,6 +318,11 @@ class _Bound:
             del given["size"]
         others = {name: value for name, value in given.items() if next(_rows_in([value]), None) is not None}
         place = next(at for at, name in enumerate(self._parameters) if at and name not in others)
+        if isinstance(given.get(name := self._parameters[place]), Tensor) and edge_index in self._parameters[place:]:
+            raise ModelError(
+                f"{self._conv} is given a {name} that does not come of its vertices' rows ({[*given[name].shape]}): what "
+                f"comes before edge_index must be a row of each; make it one by {name} + 0 * x"
+            )
         self._check_place(edge_index, place)
         if others:
             rows, alongside = put_alongside(self._conv, x, others, place - 1)

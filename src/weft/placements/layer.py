@@ -353,6 +353,7 @@ class Program(Movable):
     graph: Topology | None = None
     weighted: bool = False
     comm: Communicator = field(default_factory=Communicator)
+    made_up: bool = False  # is it to be measured only, with edges that no graph has?
     here: bool = False  # are all rows to fetch this worker's own, or in its cache?
     reached: Tensor | None = None  # the sources of the first layer's edges before it was settled who computes what,
     drawn: Block | None = None  # and these edges

@@ -372,7 +372,7 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
     """What comes of a convolution on some layer and rows."""
     conv = met.convolution.conv
     held = [some_vertices(graph, len(x))] * (depth + 1) + [some_vertices(graph, layer.num_dst)]
-    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm)
+    program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm, made_up=True)
     run = Pass([len(ids) for ids in held], held, (), program.descend)
     given = _edge_types(conv, layer) | dict(met.alongside)
     return convolve(conv, x, depth, program, run, given, met.convolution)

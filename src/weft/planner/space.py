@@ -110,7 +110,7 @@ class Space(ABC):
         )
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         values = EdgeValues.of(graph, model)
-        sizes = float(self.model.parameters), float(self.model.widths[-1] * self.item)
+        sizes = float(self.model.parameters), float((self.passage.out or self.model.widths[-1]) * self.item)
         numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, parts)

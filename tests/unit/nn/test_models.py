@@ -214,6 +214,7 @@ def test_cached_subclasses_and_edge_features_are_no_fast_path():
         ResGatedGraphConv(WIDTH, CLASSES),
         GraphConv(WIDTH, CLASSES),
         ClusterGCNConv(WIDTH, CLASSES),
+        ARMAConv(WIDTH, CLASSES),
         SAGEConv(WIDTH, CLASSES, aggr=["mean", "max"]),
         SAGEConv(WIDTH, CLASSES, aggr="softmax"),
         GINConv(nn.Linear(WIDTH, CLASSES), aggr="std"),
@@ -227,7 +228,6 @@ def test_black_boxes_that_look_at_each_vertexs_own_edges(conv):
 @pytest.mark.parametrize(
     "conv",
     [
-        ARMAConv(WIDTH, CLASSES),
         ChebConv(WIDTH, CLASSES, 2),
         GatedGraphConv(WIDTH, 2),
     ],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from slow_partition import INSTALLED, random_graph
 
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
 from weft.graph import SPLITS, Graph
 from weft.partition import PartitionGoal, UndirectedGraph, allocate, libraries, measure, undirected_graph
 from weft.partition.methods import kaminpar, metis, mtkahypar
@@ -36,6 +36,18 @@ def test_light_edges_are_cut_first(method):
 def test_unweighted_edges_are_alike(method):
     graph, _, row = grid()
     assert (allocate(graph, 3, method, draws=np.ones(len(row))) >= 0).all()
+
+
+@pytest.mark.skipif("metis" not in LIBRARIES, reason="pymetis is not installed")
+def test_metis_that_is_stopped_is_told(monkeypatch):
+    import pymetis
+
+    def stopped(*given, **more):
+        raise RuntimeError("Caught an unknown exception!")
+
+    monkeypatch.setattr(pymetis, "part_graph", stopped)
+    with pytest.raises(ClusterError, match="METIS stopped without a result, by SIGTERM or an error of its own"):
+        allocate(grid()[0], 3, "metis")
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -23,11 +23,11 @@ from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.rows import by_running_averages
 from weft.nn.small_graph import alike
+from weft.nn.surroundings import surroundings
 from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
-_TRIED = 8  # vertices of the graph on which a module is tried
 _GIVE_EDGES = "give such vertices an edge (`weft import --self-loops add`; --self-relation, where edges have types)"
 _JOINING = (torch.cat, torch.concat, torch.concatenate, torch.hstack)
 
@@ -40,70 +40,118 @@ class BlackBox(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self._looked = self._numbers_lone = False
+        self._further: bool | None = None  # does it look at edges of sources? None: it was not tried yet
+        self._numbers_lone = False
 
     def run(self, call: Call) -> Tensor:
-        return call.layer.merge(_OwnForward(call, self._check), call.x)
+        return call.layer.merge(_OwnForward(call, self._looks_on), call.x)
 
-    def _check(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
-        """Refuse a module that looks at edges of sources, unless these are all there: in blocks of a whole graph.
+    def _looks_on(self, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+        """Does a module look at edges of sources, too, and are these not all there, as in blocks of a whole graph?
 
-        And one that treats vertices without edges by their numbers, as loops up to the last edge do, where there are any.
+        Refused: one that looks further; or treats vertices without edges by their numbers, as loops up to the last edge
+        do, where there are any.
         """
         if block.num_src == block.num_dst or not block.num_edges:
-            return
-        if not self._looked:
-            self._look(block, x, options)
-            self._looked = True
+            return False
+        if self._further is None:
+            self._further = self._looked(block, x, options)
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
                 f"batches number vertices otherwise: {_GIVE_EDGES}"
             )
+        return self._further
 
-    def _look(self, block: Block, x: Tensor, options: dict[str, object]) -> None:
-        alone = _looks_at_own_edges(self.conv, block, x, options)
+    def _looked(self, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+        """Tried: does it look at edges of sources?"""
+        further = not self._is_of_edges(_OWN, block, x, options)
+        if further and not self._is_of_edges(_NEIGHBOURS, block, x, options):
+            raise ModelError(
+                f"{self.conv} looks further than at the edges of each vertex and of its neighbours (at more hops, at edges "
+                f"by their sources, at all rows or edges at once, or at the numbers of vertices), which batches don't have, "
+                f"nor one worker of several: set full_graph = true with one worker, or build it of one hop"
+            )
+        with suppress(Exception):  # what fails on vertices without edges is told of where they are met
+            self._numbers_lone = not _is_of_edges(self.conv, _LONE, block, x, options)
+        return further
+
+    def _is_of_edges(self, tried: "_Trial", block: Block, x: Tensor, options: dict[str, object]) -> bool:
+        alone = _is_of_edges(self.conv, tried, block, x, options)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
         with other_parameters(self.conv), suppress(Exception):
             alone = alone and all(
-                _looks_at_own_edges(self.conv, block, x, options, training) for training in (False, True)
+                _is_of_edges(self.conv, tried, block, x, options, training) for training in (False, True)
             )
-        if not alone:
-            raise ModelError(
-                f"{self.conv} looks further than at the edges of each vertex (at more hops, at neighbours' degrees, at all "
-                f"rows or edges at once, or at the numbers of vertices), which batches don't have, nor one worker of "
-                f"several: set full_graph = true with one worker, or build it of one hop without normalisation; GCNConv "
-                f"knows degrees"
-            )
-        with suppress(Exception):  # what fails on vertices without edges is told of where they are met
-            self._numbers_lone = not _looks_at_own_edges(self.conv, block, x, options, lone=True)
+        return alone
 
 
-def _looks_at_own_edges(
+class _Trial(NamedTuple):
+    """A small graph whose first vertices must get the same, whatever else there is."""
+
+    compared: int  # vertices: the first ones
+    vertices: int
+    own: tuple[tuple[int, int], ...]  # the edges that they hang on, source and destination
+    others: tuple[tuple[int, int], ...] = ()  # that may be there too
+    free: int = 0  # of the vertices, the last ones, whose rows don't matter
+
+    def graphs(self) -> "Iterator[tuple[int, tuple[tuple[int, int], ...], bool, bool]]":
+        """How many vertices there are, the edges, are they numbered backwards, and have the free ones other rows."""
+        everything = self.own + self.others
+        yield self.vertices, self.own, False, False
+        yield self.vertices, everything, False, False
+        yield 2 * self.vertices, self.own, False, False
+        yield self.vertices, everything, True, False
+        if self.free:
+            yield self.vertices, everything, False, True
+
+
+class _Alone(_Trial):
+    """The same, with vertices that have no edges."""
+
+    def graphs(self) -> "Iterator[tuple[int, tuple[tuple[int, int], ...], bool, bool]]":
+        further = tuple((src + self.vertices, dst + self.vertices) for src, dst in self.own)
+        yield self.vertices, self.own, False, False
+        yield 2 * self.vertices, self.own + further, False, False
+
+
+def _ring(first: int, end: int, steps: tuple[int, ...], of: int) -> tuple[tuple[int, int], ...]:
+    """Edges into some vertices, from those that are so many steps ahead."""
+    return tuple(((dst + step) % of, dst) for dst in range(first, end) for step in steps)
+
+
+_OWN = _Trial(4, 8, _ring(0, 4, (1, 3), 8), _ring(4, 8, (5, 2, 7), 8))
+# 0-3 hang on 4-8, these on 9-14, which have edges from everywhere.
+_NEIGHBOURS = _Trial(
+    4,
+    15,
+    _ring(0, 4, (3, 5), 15) + _ring(4, 9, (6, 1), 15) + ((12, 5), (13, 7), (14, 7)),
+    _ring(9, 15, (2, 8, 10), 15),
+    6,
+)
+_LONE = _Alone(4, 4, ((0, 1), (1, 2), (2, 0)))
+
+
+def _is_of_edges(
     conv: MessagePassing,
+    tried: _Trial,
     block: Block,
     x: Tensor,
     options: dict[str, object],
     training: bool = False,
-    lone: bool = False,
 ) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
-    Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a ring of a few
-    vertices with random rows, as wide as those of a block; what edges and rows come with is taken from there, too. The
-    others have more edges, and there may be some without any; `lone`: the last one of a few has none. In training dropout
+    Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a few vertices with
+    random rows, as wide as those of a block; what edges and rows come with is taken from there, too. In training dropout
     and batch normalisation are left out, and one that draws other random numbers is not told of.
     """
-    vertices, half = torch.arange(_TRIED), _TRIED // 2
-    dst = vertices.repeat_interleave(torch.where(vertices < half, 2, 3))
-    src = torch.cat([(vertices[:half, None] + torch.tensor([1, 3])).ravel(), torch.arange(3 * half) * 3 + 1]) % _TRIED
-    edge_index = torch.stack([src, dst]).to(x.device)
-    rows = torch.from_numpy(generator(0).standard_normal((2 * _TRIED, *x.shape[1:]))).to(x)
+    rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: Tensor, backwards: bool = False) -> Tensor | None:
+    def forward(count: int, edges: tuple[tuple[int, int], ...], backwards: bool, other_rows: bool) -> Tensor | None:
         at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
         at = at.flip(0) if backwards else at
-        ends = at[edges]
+        ends = at[torch.tensor(edges, device=x.device).T]
         by_destination = ends[1].argsort(stable=True)
 
         def part(value: object) -> object:
@@ -112,23 +160,15 @@ def _looks_at_own_edges(
             chosen = by_destination if len(value) == block.num_edges else at
             return value[chosen.to(value.device) % len(value)]
 
-        given = {name: part(value) for name, value in options.items()}
-        out = own_forward(conv, rows[:count][at], ends[:, by_destination], given)
-        return out[at][:half] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
+        given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
+        if other_rows:
+            taken = torch.cat([taken[: -tried.free], rows[-tried.free :]])
+        out = own_forward(conv, taken[at], ends[:, by_destination], given)
+        return out[at][: tried.compared] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
     left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
     with torch.no_grad(), in_mode(conv, training), state_kept(conv), Draws() as drawn, left_out:
-        if lone:
-            own = torch.tensor([[0, 1, 2], [1, 2, 0]], device=x.device)
-            alone, *beside = forward(half, own), forward(_TRIED, torch.cat([own, own + half], 1))
-        else:
-            own = edge_index[:, : 2 * half]
-            alone, *beside = (
-                forward(_TRIED, own),
-                forward(_TRIED, edge_index),
-                forward(2 * _TRIED, own),
-                forward(_TRIED, edge_index, backwards=True),
-            )
+        alone, *beside = (forward(*graph) for graph in tried.graphs())
     if alone is None or (training and drawn.shapes):
         return True
     return all(other is not None and alike(alone, other) for other in beside)
@@ -137,8 +177,8 @@ def _looks_at_own_edges(
 class _OwnForward(Merge):
     """The module's own forward on whole lists; parts can't be joined."""
 
-    def __init__(self, call: Call, check: Callable[[Block, Tensor, dict[str, object]], None]) -> None:
-        self._call, self._check = call, check
+    def __init__(self, call: Call, looks_on: Callable[[Block, Tensor, dict[str, object]], bool]) -> None:
+        self._call, self._looks_on = call, looks_on
 
     def __str__(self) -> str:
         return str(self._call.conv)
@@ -165,7 +205,29 @@ class _OwnForward(Merge):
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         """The module's forward, its dropout keyed."""
         call, block = self._call, edges.block
-        edge_index = torch.stack([block.src.long(), block.dst().long()])
+        options = self._options(edges)
+        with self._named(block):
+            if self._looks_on(block, sources, options):
+                edges = surroundings(call, block)
+                options = self._options(edges)
+            seen = edges.block
+            rows = seen.num_src + (
+                seen.num_src == seen.num_edges
+            )  # so that rows and edges are told apart by their number
+            for name, value in call.others.items():
+                if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
+                    options[name] = _more(value, rows) if len(value) == block.num_src else value
+            edge_index = torch.stack([seen.src.long(), seen.dst().long()])
+            with _OnBlock(call, edges, block.num_dst, rows):
+                out = own_forward(call.conv, _more(sources, rows), edge_index, options)
+        if not isinstance(out, Tensor) or len(out) != rows:
+            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise ModelError(f"{call.conv} gave {got} for {rows} vertices: a convolution must give one row a vertex")
+        return out[: block.num_dst]
+
+    def _options(self, edges: Edges) -> dict[str, object]:
+        """What it is given besides rows and edges, of these edges."""
+        call, block = self._call, edges.block
         options = {
             name: self._of_edges(value, block) if isinstance(value, Handle) else value
             for name, value in call.others.items()
@@ -176,21 +238,7 @@ class _OwnForward(Merge):
             options["edge_type"] = types = call.types(block).long()
             if isinstance(relations := getattr(call.conv, "num_relations", None), int):
                 check_types(types, relations)
-        if len(sources) == block.num_edges:  # one row more, so that rows and edges are told apart by how many they are
-            sources = _with_another(sources)
-            for name, value in call.others.items():
-                if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
-                    options[name] = _with_another(value) if len(value) == block.num_src else value
-        with self._named(block):
-            self._check(block, sources, options)
-            with _OnBlock(call, block, len(sources)):
-                out = own_forward(call.conv, sources, edge_index, options)
-        if not isinstance(out, Tensor) or len(out) != len(sources):
-            got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-            raise ModelError(
-                f"{call.conv} gave {got} for {len(sources)} vertices: a convolution must give one row a vertex"
-            )
-        return out[: block.num_dst]
+        return options
 
     @contextmanager
     def _named(self, block: Block) -> Iterator[None]:
@@ -239,9 +287,12 @@ class _OwnForward(Merge):
         return f"failed without {name} ({reason}): let the model's forward take {name}, and hand it on"
 
 
-def _with_another(rows: Tensor) -> Tensor:
-    """One row more, also where there is none: a worker may have no destinations in a batch."""
-    return torch.cat([rows, rows[:1] if len(rows) else rows.new_zeros(1, *rows.shape[1:])])
+def _more(rows: Tensor, count: int) -> Tensor:
+    """So many rows, the others like the first one; also where there is none, as a worker may have no destinations."""
+    if len(rows) == count:
+        return rows
+    first = rows[:1].detach() if len(rows) else rows.new_zeros(1, *rows.shape[1:])
+    return torch.cat([rows, first.expand(count - len(rows), *rows.shape[1:])])
 
 
 class _OnBlock(TorchFunctionMode):
@@ -252,9 +303,11 @@ class _OnBlock(TorchFunctionMode):
     normalisation takes the statistics of the destinations.
     """
 
-    def __init__(self, call: Call, block: Block, rows: int) -> None:
+    def __init__(self, call: Call, edges: Edges, destinations: int, rows: int) -> None:
+        """`edges`: all that are seen, of which those into the destinations come first."""
         super().__init__()
-        self._call, self._block, self._rows = call, block, rows
+        self._call, self._edges, self._block = call, edges, edges.block
+        self._destinations, self._rows = destinations, rows
         self._joined: Tensor | None = None  # the last list of edges that was put together
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
@@ -272,7 +325,7 @@ class _OnBlock(TorchFunctionMode):
         """Sources that are no destinations lack their neighbours, and may be elsewhere too: they don't count."""
         given = inspect.signature(F.batch_norm).bind(x, *args, **kwargs)
         given.apply_defaults()
-        count = self._block.num_dst if len(x) == self._rows else len(x)
+        count = self._destinations if len(x) == self._rows else len(x)
         if count == 1:
             args, kwargs = by_running_averages(x, *args, **kwargs)
             return F.batch_norm(*args, **kwargs)
@@ -319,8 +372,7 @@ class _OnBlock(TorchFunctionMode):
 
     def _edge_keys(self) -> Tensor:
         block = self._block
-        return functional.edge_keys(self._call.run.keys[self._call.depth + 1], block.dst(), block.places())
+        return functional.edge_keys(self._call.destination_keys(self._edges), block.dst(), block.places())
 
     def _row_keys(self) -> Tensor:
-        keys = self._call.program.source_keys(self._call.depth)
-        return keys if len(keys) == self._rows else _with_another(keys)
+        return _more(self._call.program.source_keys(self._call.depth), self._rows)

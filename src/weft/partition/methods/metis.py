@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
 from weft.graph import Graph
 from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, import_library, scaled_to
@@ -30,7 +30,13 @@ class MetisMethod(PartitionMethod):
         options = pymetis.Options(seed=goal.seed & SEEDS, ufactor=max(1, round(goal.balance.imbalance * 1000)))
         wanted = None if goal.shares is None else goal.targets.tolist()
         inputs = _inputs(pymetis, undirected_graph(graph, goal))
-        _, owners = pymetis.part_graph(goal.parts, **inputs, tpwgts=wanted, recursive=False, options=options)
+        try:
+            _, owners = pymetis.part_graph(goal.parts, **inputs, tpwgts=wanted, recursive=False, options=options)
+        except RuntimeError as error:  # it takes SIGTERM for one of its own
+            raise ClusterError(
+                f"METIS stopped without a result, by SIGTERM or an error of its own ({error}): run it again, or choose "
+                f"--method kaminpar"
+            ) from error
         return np.asarray(owners, dtype=np.int32)
 
 

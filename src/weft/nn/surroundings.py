@@ -1,0 +1,52 @@
+"""The in-edges of a block's sources besides its own: for a convolution that looks at them, as for neighbours' degrees."""
+
+import numpy as np
+import torch
+
+from weft.errors import ModelError
+from weft.nn.convolution import Call
+from weft.placements import Edges
+from weft.sampling import Block, Numbering, keys_of
+
+
+def surroundings(call: Call, block: Block) -> Edges:
+    """The edges into all of a block's sources, first its own ones; made once. Sources of the others come last."""
+
+    def make(block: Block) -> Edges:
+        graph, layer, program = call.program.graph, call.layer, call.program
+        if graph is None:
+            raise ModelError(
+                f"{call.conv} looks at the edges of neighbours, too, and there is no graph to find them in"
+            )
+        ids = (layer.src_ids if layer.crosses else program.vertices[call.depth]).numpy()
+        first, counts = graph.indptr[ids], graph.indptr[ids + 1] - graph.indptr[ids]
+        if not program.made_up and not np.array_equal(counts[: block.num_dst], np.diff(block.indptr.numpy())):
+            raise ModelError(
+                f"{call.conv} looks at the edges of neighbours, too, as for their degrees, of which batches draw some: take "
+                f"all of them (full_graph = true, or fanouts of -1), or weigh edges before (PyG's GCNNorm) and give it "
+                f"their weights; PyG's own GCNConv knows the degrees of the whole graph"
+            )
+        first, counts = first[block.num_dst :], counts[block.num_dst :]
+        ends = counts.cumsum()
+        at = np.repeat(first - (ends - counts), counts) + np.arange(counts.sum())
+        src, sources = _numbered(ids, graph.indices[at])
+        indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
+        values = {
+            name: torch.cat([program.edge_values(name, block), torch.from_numpy(of_all[at])])
+            for name in ("edge_weight", "edge_type")
+            if (of_all := getattr(graph, name)) is not None
+        }
+        wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src)]), sources, values=values)
+        return Edges(wide, keys=keys_of(graph, ids))
+
+    return block.remembered("surroundings", lambda: block.from_host(make))
+
+
+def _numbered(ids: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, int]:
+    """The places of sources among the ids, and behind them, those that are others; and how many all are."""
+    both = Numbering(1 << 62, sources.dtype).number(ids.astype(sources.dtype), sources)
+    unique, (of_ids, of_sources) = both
+    known = of_ids.max(initial=-1) + 1
+    place = np.arange(len(unique), dtype=np.int32) + np.int32(len(ids) - known)
+    place[of_ids] = np.arange(len(ids), dtype=np.int32)
+    return place[of_sources], len(ids) + len(unique) - int(known)
