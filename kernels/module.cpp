@@ -60,6 +60,8 @@ void check_choice() {
 } // namespace
 
 NB_MODULE(_kernels, m) {
+    // Where a script's last loss lives until Python ends, so does what it hangs on: no fault, and no user's business.
+    nb::set_leak_warnings(false);
     check_choice();
     m.attr("LEVEL") = LEVEL;
     m.attr("LEVELS") = WEFT_LEVELS; // those to choose from

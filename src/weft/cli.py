@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from weft import __version__
 from weft.errors import WeftError
+from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.stopping import Stopped, stopping
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ def _ran(argv: list[str]) -> int:
         return 2
     except OSError as error:
         return _could_not_write(error)
+    except (MemoryError, RuntimeError) as error:
+        if not is_shortage(error):
+            raise
+        remedy = MORE_PROCESSES if lacks_threads(error) else "give it more, or look at what else runs here"
+        print(f"weft: {command} ran out of memory ({error or 'no more is said'}): {remedy}", file=sys.stderr)
+        return 2
     except Stopped as stop:
         print(f"weft: stopped by {stop.signal.name}", file=sys.stderr)
         return 128 + stop.signal

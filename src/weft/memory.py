@@ -9,7 +9,7 @@ from pathlib import Path
 _MAPPED_FROM = -3  # mallopt's name for it (M_MMAP_THRESHOLD): larger arrays have pages of their own
 _LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes to by itself
 _NO_THREAD = "start new thread", "Resource temporarily unavailable"  # in the words of Python, and of the system
-_SHORTAGES = "allocate memory", "out of memory"  # in those of torch, CUDA, the system
+_SHORTAGES = "allocate memory", "out of memory", "allocate lock"  # in those of torch, CUDA, the system, Python
 MORE_PROCESSES = "raise the limit of processes and threads (ulimit -u, a container's pids.max), or give more memory"
 _GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
 

@@ -969,7 +969,7 @@ def a_mode_that_differs(world, loader, model, run):
 
 
 def a_rate_that_differs(world, loader, model, run):
-    run.rate = 0.5 if world.rank else 0.05
+    run.rate = 0.06 if world.rank else 0.05
 
 
 MISTAKES = {
@@ -995,6 +995,39 @@ def test_workers_that_do_not_do_the_same_are_told(ranks, parts, mistake):
 
     with pytest.raises(TrainingError, match=MISTAKES[mistake]):
         ranks(3, loop, parts, "gdp")
+
+
+def test_one_epoch_is_enough_for_that(ranks, parts):
+    def loop(world, folder, plan):
+        loader, model, run = made(world, folder, plan)
+        train(run, loader, torch.optim.Adam(model.parameters(), 0.011 if world.rank == 1 else 0.01))
+
+    with pytest.raises(TrainingError, match="workers' parameters have come to differ"):
+        ranks(3, loop, parts, "split")
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, partial(torch.optim.LBFGS, max_iter=3)])
+def test_steps_by_closures_that_were_not_summed_are_refused(ranks, parts, kind):
+    def loop(world, folder, plan, synced=True, named=False):
+        loader, model, run = made(world, folder, plan)
+        optimizer = kind(model.parameters(), 0.01)
+        for batch in loader:
+
+            def closure(batch=batch):
+                optimizer.zero_grad()
+                losses = [loss_of(run, part, batch) for part in batch]
+                sum(losses).backward()
+                return run.sync(sum(losses).detach())[0] if synced else sum(losses)
+
+            optimizer.step(closure=closure) if named else optimizer.step(closure)
+        run.close()
+        return flat(model)
+
+    every = ranks(3, loop, parts, "split")
+    assert all(torch.equal(each, every[0]) for each in every)
+    for named in (False, True):
+        with pytest.raises(TrainingError, match=r"or at the end of its closure, which sums those of all workers"):
+            ranks(3, lambda *given, named=named: loop(*given, synced=False, named=named), parts, "split")
 
 
 def test_models_that_were_built_otherwise_are_refused(ranks, parts):

@@ -67,7 +67,11 @@ def _context(kind: int, file: str) -> ssl.SSLContext:
         context.load_cert_chain(file, password=_no_password)
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
-        reason = disagreement(error) if isinstance(error, ssl.SSLError) else str(error)
+        reason = (
+            (error.reason or "no PEM is in it").lower().replace("_", " ")
+            if isinstance(error, ssl.SSLError)
+            else str(error)
+        )
         raise ConfigError(
             f"tls = {file!r} is no certificate that can be used ({reason}): name a PEM file with a key that has no "
             f"password, its certificate, and those that are trusted, as docs/operations.md makes one; or set tls = 'secret'"

@@ -15,7 +15,9 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.training.beside import LoopDraws
 
-_APART = 1e-5  # of the square of parameters' sizes: workers differ in the last digits at most, where processors do
+# Workers' parameters differ in the last digits at most, where processors do: by so much of what they have moved, and of
+# what they are.
+_OF_MOVED, _OF_SIZE = 1e-3, 1e-5
 # What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
 _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
 # Passes in which rows of batches go backward, by number, until their gradients are summed.
@@ -58,6 +60,10 @@ class GradientSync:
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
         self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
+        self._begun, self._syncs = (
+            self._size(),
+            0,
+        )  # how large they are in the beginning; and how often they were summed
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
         self.watches = False  # are steps of optimizers looked at?
@@ -109,20 +115,29 @@ class GradientSync:
                 if (parts := getattr(grad, _PARTS, None)) is not None:
                     parts.of_batch = False
 
+    def _size(self) -> Tensor:
+        """How large all parameters are together: another number, where some are others."""
+        sizes = [parameter.detach().abs().sum(dtype=torch.float64) for parameter in self._parameters]
+        return torch.stack(sizes).sum() if sizes else torch.zeros((), dtype=torch.float64)
+
     def _marks(self) -> list[float | Tensor]:
-        """What workers that ran a batch have alike: 1, its epoch, its mode; once an epoch 1, parameters, their square."""
+        """What workers that ran a batch have alike: 1, its epoch, its mode; now and then 1, how far they moved, squared.
+
+        That is in every epoch, and after one step, three, seven and so on, as there may be few epochs.
+        """
         if self.last is None:
             return [0.0] * 6
         (epoch, training), self.last = self.last, None
-        if self._compared == epoch:
+        self._syncs += 1
+        if self._compared == epoch and self._syncs & (self._syncs - 1):
             return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
         self._compared = epoch
         self._check_trained()
-        size = torch.stack([parameter.detach().abs().sum().double() for parameter in self._parameters]).sum()
-        return [1.0, float(epoch), float(training), 1.0, size, size.square()]
+        moved = self._size() - self._begun
+        return [1.0, float(epoch), float(training), 1.0, moved, moved.square()]
 
     def _compare(self, mine: Sequence[float | Tensor], sums: Sequence[float]) -> None:
-        (ran, epoch, training, *_), (all_ran, epochs, modes, looked, sizes, squares) = mine, sums
+        (ran, epoch, training, *_), (all_ran, epochs, modes, looked, moved, squares) = mine, sums
         if ran and epochs != all_ran * epoch:
             raise TrainingError(
                 f"this worker is in epoch {int(epoch) + 1}, and another one is not: let all go over the same batches, and "
@@ -133,11 +148,18 @@ class GradientSync:
                 f"this worker's model is {'' if training else 'not '}in training mode, and another one's is otherwise: "
                 f"call model.train() on all workers behind what one of them evaluates"
             )
-        if looked == self._comm.size and looked * squares - sizes**2 > _APART * sizes**2:
+        if looked == self._comm.size and self._are_apart(looked * squares - moved**2, looked * squares):
             raise TrainingError(
                 "workers' parameters have come to differ: let all step alike, learning rates included (schedulers go by "
                 "numbers that all have, run.sum(loss), not by each worker's own)"
             )
+
+    def _are_apart(self, spread: float, moved: float) -> bool:
+        """Is it more than rounding? Both are squares, over all pairs of workers."""
+        if spread <= max(_OF_MOVED**2, 16 * torch.finfo(self._parameters[0].dtype).eps) * moved:
+            return False
+        squares = sum(float(parameter.detach().double().square().sum()) for parameter in self._parameters)
+        return spread > (_OF_SIZE * self._comm.size) ** 2 * squares
 
     def close(self) -> None:
         """Leave the parameters as they were."""
@@ -275,15 +297,28 @@ def _watch_steps() -> None:
     register_optimizer_step_pre_hook(_check_summed)
 
 
-def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> None:
-    """Called before each step of an optimizer; one with a closure makes its gradients in it."""
-    if kwargs.get("closure", args[1] if len(args) > 1 else None) is not None:
-        return
+def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
+    """Called before each step of an optimizer; one with a closure makes its gradients in it, and is looked at there."""
+    closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+    if closure is None:
+        _check_gradients(optimizer)
+        return None
+
+    def looked_at() -> object:
+        loss = closure()
+        _check_gradients(optimizer)
+        return loss
+
+    return ((*args[:1], looked_at, *args[2:]), kwargs) if len(args) > 1 else (args, kwargs | {"closure": looked_at})
+
+
+def _check_gradients(optimizer: Optimizer) -> None:
+    """Refuse gradients of this worker alone."""
     gradients = [parameter.grad for group in optimizer.param_groups for parameter in group["params"]]
     if any(_is_of_batch(grad) and grad is not None and grad.any() for grad in gradients):  # zeros were thrown away
         raise TrainingError(
             "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
-            "optimizer.step(), which sums those of all workers"
+            "optimizer.step(), or at the end of its closure, which sums those of all workers"
         )
     for grad in gradients:
         if grad is not None and vars(grad).pop(_PARTS, None) is not None:

@@ -11,7 +11,7 @@ import pytest
 from weft import cli, config
 from weft.config import check_writable, file_to_write, path_here, typed
 from weft.errors import ConfigError, StorageError
-from weft.graph import DirectoryWriter, communities, written_beside
+from weft.graph import DirectoryWriter, Graph, communities, written_beside
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,17 @@ def test_folders_that_may_not_be_searched_are_named(graph, forbidden, capsys, wo
     said = capsys.readouterr().err
     assert said.startswith("weft: no permission for ") and str(forbidden) in said and said.count("\n") == 1
     assert "check" in said and "owner and mode" in said
+
+
+@pytest.mark.parametrize("error", [MemoryError("Unable to allocate 12 MiB"), RuntimeError("can't start new thread")])
+def test_no_memory_is_told(graph, capsys, monkeypatch, error):
+    def none_left(*given, **more):
+        raise error
+
+    monkeypatch.setattr(Graph, "open", none_left)
+    assert cli.main(["info", str(graph)]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"weft: info ran out of memory ({error}): ") and said.count("\n") == 1
 
 
 def test_a_file_is_no_place_for_a_folder(graph, tmp_path, capsys):
