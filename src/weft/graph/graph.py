@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
-_OPTIONAL = ("edge_weight", "edge_type", "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
+_OPTIONAL = ("edge_weight", "edge_type", "edge_features", "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
 
 
 @dataclass(frozen=True, repr=False)
@@ -51,6 +51,7 @@ class Graph:
     vertex_type: np.ndarray | None = None  # [vertices] uint8 (int32 for more than 256 types); None: all are alike
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
+    edge_features: np.ndarray | None = None  # [edges, width] float32: PyG's edge_attr
     names: pa.Array | None = None  # what the user's tables call the vertices, by original id
     num_classes: int = 0
     class_names: tuple[str, ...] | None = None
@@ -100,6 +101,11 @@ class Graph:
     def num_features(self) -> int:
         """How many features a vertex has."""
         return 0 if self.features is None else int(self.features.shape[1])
+
+    @property
+    def num_edge_features(self) -> int:
+        """How many features an edge has."""
+        return 0 if self.edge_features is None else int(self.edge_features.shape[1])
 
     @property
     def feature_widths(self) -> tuple[int, ...]:
