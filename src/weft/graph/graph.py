@@ -31,7 +31,17 @@ if TYPE_CHECKING:
 
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
-_OPTIONAL = ("edge_weight", "edge_type", "edge_features", "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
+_OPTIONAL = (
+    "edge_weight",
+    "edge_type",
+    "edge_features",
+    "vertex_type",
+    "labels",
+    "split",
+    "original_ids",
+    "bounds",
+    "shares",
+)
 
 
 @dataclass(frozen=True, repr=False)

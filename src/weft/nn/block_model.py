@@ -16,8 +16,8 @@ from weft.nn.alongside import Alongside
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, passage, takes_attributes, walk
-from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
+from weft.nn.depths import Joined, Passage, attributes_there, check_can_run, edge_arguments, passage, walk
+from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
 from weft.nn.rows import Pass, call_model, taken_by
 from weft.placements import Program
@@ -57,8 +57,8 @@ class BlockModel:
                 rows = self._learned_alike(rows, expected)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
-        available = {name: getattr(graph, name, None) is not None for name in EDGE_ARGUMENTS}
-        available[ATTRIBUTES] = available["edge_weight"] and takes_attributes(self.model, self._width)
+        available = {name: int(getattr(graph, name, None) is not None) for name in EDGE_ARGUMENTS}
+        available |= attributes_there(self.model, self._width, graph)
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
@@ -175,6 +175,7 @@ class Met(NamedTuple):
     learned: bool = True  # do gradients go on from it?
     joined: Sequence[Joined] = ()  # rows from before it that are joined with those behind it
     alongside: Mapping[str, Alongside] = MappingProxyType({})  # other rows that it is given, among its own
+    of_edges: Mapping[str, Handle] = MappingProxyType({})  # values of edges that it is given
     dtype: torch.dtype = torch.float32  # of its rows
 
 
@@ -188,8 +189,8 @@ def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
     met = sorted(walk(model, width).items())
     dtype = dtype_of(model)
     return [
-        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside, dtype=dtype)
-        for depth, (conv, wide, out, alongside) in met
+        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside, of_edges=of_edges, dtype=dtype)
+        for depth, (conv, wide, out, alongside, of_edges) in met
     ]
 
 

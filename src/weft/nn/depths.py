@@ -1,7 +1,7 @@
 """A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
 from weft.nn.forwards import LEARNED_ROWS
-from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import Convolve, Hooked, Pass, call_model, taken_by
 from weft.nn.small_graph import alike
@@ -34,6 +34,7 @@ class Walked(NamedTuple):
     wide: int  # columns of its rows going in
     out: int  # and coming out
     alongside: dict[str, Alongside]  # other rows that it is given, among its own
+    of_edges: dict[str, Handle]  # values of edges that it is given
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
@@ -42,7 +43,8 @@ def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
 
     def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
         alongside = {name: value for name, value in given.items() if isinstance(value, Alongside)}
-        met.setdefault(depth, Walked(conv, *widths, alongside))
+        of_edges = {name: value for name, value in given.items() if isinstance(value, Handle)}
+        met.setdefault(depth, Walked(conv, *widths, alongside, of_edges))
 
     deepest = _walk(model, width, meet)
     return {depth: met[depth] for depth in range(1, deepest + 1)}
@@ -172,30 +174,59 @@ def check_tables(model: nn.Module) -> None:
             )
 
 
-_TAKES_ATTRIBUTES: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+# Columns of edge_attr: how many a model was found to take (nought: none), and how many were tried.
+_COLUMNS: WeakKeyDictionary[nn.Module, tuple[int, set[int]]] = WeakKeyDictionary()
 
 
-def takes_attributes(model: nn.Module, width: int | None) -> bool:
-    """Is what edges weigh to be given as `edge_attr`? Where a forward takes that, unless it runs only without.
+def takes_attributes(model: nn.Module, width: int | None, columns: int = 0) -> int:
+    """Of how many columns a model takes `edge_attr`, which a graph has so many of, if known; nought: it runs only without.
 
-    As PyG's own models do, which take it whatever their convolutions are.
+    As PyG's own models do, which take it whatever their convolutions are. One is what edges weigh.
     """
     taken = taken_by(model).get(ATTRIBUTES)
     if taken is None:
-        return False
-    if model not in _TAKES_ATTRIBUTES:
-        _TAKES_ATTRIBUTES[model] = True
+        return 0
+    if model not in _COLUMNS or (columns and columns not in _COLUMNS[model][1]):
+        wrong = _take(model, width, [columns] if columns else [1, *_widths_within(model)])
+        if wrong is not None and taken.default is taken.empty:
+            del _COLUMNS[model]
+            raise ModelError(
+                f"{type(model).__name__}.forward takes edge_attr, features of edges, or what they weigh, a number each "
+                f"([edges, 1]), and does not run on {columns or 1} of each edge: build its convolutions with "
+                f"edge_dim={columns or 1} ({wrong})"
+            ) from wrong
+    found, _ = _COLUMNS[model]
+    return found if columns in (0, found) else 0
+
+
+def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict[str, int]:
+    """What a model is given as `edge_attr` on a graph: its edges' features, or else what they weigh, as a column."""
+    features, weights = (getattr(graph, name, None) for name in (FEATURES, "edge_weight"))
+    if features is not None:
+        return {FEATURES: takes_attributes(model, width, features.shape[1])}
+    return {ATTRIBUTES: int(weights is not None and takes_attributes(model, width, 1))}
+
+
+def _take(model: nn.Module, width: int | None, tried: Sequence[int]) -> ModelError | None:
+    """Remember how many columns a model runs with, of those that are tried; nought, if none, and why not."""
+    wrong, before = None, _COLUMNS.get(model, (0, set()))[1]
+    for columns in tried:
+        _COLUMNS[model] = columns, before | {*tried}
         try:
             _walk(model, width, lambda *met: None)
         except ModelError as error:
-            del _TAKES_ATTRIBUTES[model]
-            if taken.default is taken.empty:
-                raise ModelError(
-                    f"{type(model).__name__}.forward takes edge_attr, what edges weigh, a number each ([edges, 1]): "
-                    f"build its convolutions with edge_dim=1 ({error})"
-                ) from error
-            _TAKES_ATTRIBUTES[model] = False
-    return _TAKES_ATTRIBUTES[model]
+            wrong = wrong or error
+        else:
+            return None
+    _COLUMNS[model] = 0, before | {*tried}
+    return wrong
+
+
+def _widths_within(model: nn.Module) -> list[int]:
+    """The numbers that its convolutions and parameters are built with: of features of edges it takes one of these."""
+    convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
+    built = [value for conv in convs for value in vars(conv).values() if type(value) is int]
+    return sorted({size for size in (*built, *(size for p in model.parameters() for size in p.shape)) if size > 1})
 
 
 # Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
@@ -276,8 +307,9 @@ def answered(
     try:
         with torch.set_grad_enabled(gradients), in_mode(model, training), _WithinTables():
             width = width or _input_width(model)
-            x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, True)
-            everything[ATTRIBUTES] = takes_attributes(model, width)
+            x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, 1)
+            columns = takes_attributes(model, width)
+            everything |= {ATTRIBUTES: int(columns == 1), FEATURES: columns if columns > 1 else 0}
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
             run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)
@@ -424,5 +456,7 @@ def _of_edges(value: object, x: Tensor) -> object:
     """What a convolution is given for an edge of each row, where the model hands it values of edges."""
     if not isinstance(value, Handle):
         return value
+    if value.stands_for == FEATURES:
+        return x.new_ones(len(x), value.size(1))
     of_type = value.stands_for == "edge_type"
     return value.shaped(torch.zeros(len(x), dtype=torch.int64, device=x.device) if of_type else x.new_ones(len(x)))

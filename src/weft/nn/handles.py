@@ -9,7 +9,8 @@ from torch import Tensor
 from weft.errors import ModelError, caller_outside
 
 EDGE_ARGUMENTS = ("edge_weight", "edge_type")
-ATTRIBUTES = "edge_attr"  # as PyG's models call what edges weigh, as rows
+FEATURES = "edge_features"  # as a graph has them; of which
+ATTRIBUTES = "edge_attr"  # is PyG's name, and where there are none, of what edges weigh, as a column
 
 _TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
 
@@ -21,9 +22,12 @@ class Handle(Tensor):
     column: bool  # does it stand for values [edges, 1], not [edges]?
 
     @staticmethod
-    def of(name: str, column: bool = False) -> "Handle":
-        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with."""
-        shape = (2, 0) if name == "edge_index" else (0,)
+    def of(name: str, column: bool = False, columns: int = 0) -> "Handle":
+        """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with.
+
+        `columns`: of features.
+        """
+        shape = (2, 0) if name == "edge_index" else (0, columns) if name == FEATURES else (0,)
         handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
         handle.stands_for, handle.column = name, column
         return handle
@@ -43,7 +47,7 @@ class Handle(Tensor):
         """Refuse: the whole graph's edges do not exist here. That values are to be a column is noted."""
         name, of = getattr(func, "__name__", str(func)), args[0] if args else None
         if isinstance(of, Handle):
-            if _makes_column(name, args[1:], kwargs or {}) and of.stands_for != "edge_index":
+            if _makes_column(name, args[1:], kwargs or {}) and of.stands_for in EDGE_ARGUMENTS:
                 return Handle.of(of.stands_for, column=True)
             if name in ("__get__", "as_subclass", "dim", "size"):
                 with torch._C.DisableTorchFunctionSubclass():
@@ -75,5 +79,5 @@ def _keeps_values(handle: Handle, function: str, given: tuple) -> bool:
         wanted = next((one for one in types if isinstance(one, torch.dtype)), None)
     elif wanted is None:
         return False
-    kept = ("float", "double") if handle.stands_for == "edge_weight" else ("long", "int")
+    kept = ("long", "int") if handle.stands_for == "edge_type" else ("float", "double")
     return wanted is None or wanted in [_TYPES[name] for name in kept]

@@ -23,7 +23,7 @@ from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
 from weft.nn.forwards import no_rows, not_of_vertices
 from weft.nn.functional import dropped
-from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.operations import linear
 from weft.plugins import CONVOLUTIONS
@@ -219,17 +219,19 @@ def call_model(
     x: Tensor,
     run: Pass,
     answer: Convolve,
-    available: dict[str, bool] | None = None,
+    available: Mapping[str, int] | None = None,
     node_type: Tensor | None = None,
 ) -> tuple[Tensor, int]:
     """The model's forward on rows of inputs, its convolutions answered by `answer`: rows, and their depth.
 
-    `available`: which edge arguments there are; `node_type`: of each row, if known. Weights are `edge_attr`, too, a column.
+    `available`: which edge arguments there are, and of features, `edge_attr`, how many; `node_type`: of each row, if known.
     """
     accepted, there = taken_by(model), available or {}
     given: dict[str, Tensor] = {
         name: handle for name, handle in _HANDLES.items() if there.get(name) and name in accepted
     }
+    if (columns := there.get(FEATURES)) and ATTRIBUTES in accepted:
+        given[ATTRIBUTES] = Handle.of(FEATURES, columns=columns)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
@@ -267,7 +269,7 @@ def _check_arguments(model: nn.Module, accepted: Mapping[str, inspect.Parameter]
     if missing := [one.name for one in named if one.default is one.empty and one.name not in given]:
         raise ModelError(
             f"{type(model).__name__}.forward asks for {', '.join(missing)}: besides rows and edge_index, the first two, "
-            f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (what edges weigh, as a column) and node_type, "
+            f"it may be given {', '.join(EDGE_ARGUMENTS)}, {ATTRIBUTES} (their features, or what they weigh) and node_type, "
             f"where the graph has them; give what else it takes a default"
         )
 

@@ -6,7 +6,7 @@ import torch
 from weft.errors import ModelError
 from weft.nn.convolution import Call
 from weft.placements import Edges
-from weft.sampling import Block, Numbering, keys_of
+from weft.sampling import EDGE_VALUES, Block, Numbering, keys_of
 
 
 def surroundings(call: Call, block: Block) -> Edges:
@@ -33,8 +33,8 @@ def surroundings(call: Call, block: Block) -> Edges:
         indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
         values = {
             name: torch.cat([program.edge_values(name, block), torch.from_numpy(of_all[at])])
-            for name in ("edge_weight", "edge_type")
-            if (of_all := getattr(graph, name)) is not None
+            for name in EDGE_VALUES
+            if (of_all := getattr(graph, name, None)) is not None
         }
         wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src)]), sources, values=values)
         return Edges(wide, keys=keys_of(graph, ids))

@@ -23,6 +23,7 @@ from weft.placements.slices import whole_block
 from weft.placements.team import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, ranges
 from weft.plan import Plan
 from weft.sampling import (
+    EDGE_VALUES,
     Block,
     Sampler,
     SeedBalance,
@@ -230,7 +231,7 @@ class Cooperation:
         ids = torch.from_numpy(columns[1]) if len(columns) > 1 else None
         out = Block(torch.from_numpy(indptr), torch.from_numpy(slots_of[1]), len(sources), ids)
         for name, column in zip(lists.names, columns[2:], strict=True):
-            out.values[name] = torch.from_numpy(column)
+            out.values[name] = torch.from_numpy(_apart(column))
         return Hop(wanted, sources, out)
 
 
@@ -242,8 +243,8 @@ class _DrawnLists:
         self.columns, self.names = [vertices[block.src.numpy()]], []
         if block.edge_ids is not None:
             ids = block.edge_ids.numpy()
-            self.names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
-            self.columns += [ids, *(getattr(graph, name)[ids] for name in self.names)]
+            self.names = [name for name in EDGE_VALUES if getattr(graph, name, None) is not None]
+            self.columns += [ids, *(_in_one(getattr(graph, name)[ids]) for name in self.names)]
         self.lengths = np.diff(self._indptr).astype(np.int32)
 
     def of(self, rows: np.ndarray) -> "_DrawnLists":
@@ -253,6 +254,18 @@ class _DrawnLists:
         at = ranges(self._indptr[rows], out.lengths)
         out.columns, out.names = [np.ascontiguousarray(column[at]) for column in self.columns], self.names
         return out
+
+
+def _in_one(values: np.ndarray) -> np.ndarray:
+    """Values of edges, of which rows travel as one thing each."""
+    if values.ndim == 1:
+        return values
+    return np.ascontiguousarray(values).view(np.dtype((np.void, values.shape[1] * values.itemsize)))[:, 0]
+
+
+def _apart(values: np.ndarray) -> np.ndarray:
+    """The same, as rows of float32 again."""
+    return values.view(np.float32).reshape(len(values), -1) if values.dtype.kind == "V" else values
 
 
 def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:

@@ -218,10 +218,8 @@ class EdgeValues:
         """On a graph, for a model, which may ask for types, and for places."""
         types, places = takes_types(model), drops_edges(model)
         weights, typed = (4 * (values is not None) for values in (graph.edge_weight, graph.edge_type))
-        asked = typed * types
-        return cls(
-            weights + 2 * asked + 4 * places, weights + asked, weights + typed + 8 * bool(weights + typed), places
-        )
+        asked, values = typed * types, weights + typed + 4 * graph.num_edge_features
+        return cls(weights + 2 * asked + 4 * places, weights + asked, values + 8 * bool(values), places)
 
 
 @dataclass(frozen=True)

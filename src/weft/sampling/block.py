@@ -15,6 +15,7 @@ from weft.graph import Importance, SelfLoops
 from weft.operations import Turned
 
 T = TypeVar("T")
+EDGE_VALUES = ("edge_weight", "edge_type", "edge_features")  # a graph's, of each edge
 
 
 class Topology(Protocol):
@@ -28,6 +29,8 @@ class Topology(Protocol):
     def edge_weight(self) -> np.ndarray | None: ...
     @property
     def edge_type(self) -> np.ndarray | None: ...
+    @property
+    def edge_features(self) -> np.ndarray | None: ...
     @property
     def original_ids(self) -> np.ndarray | None: ...
     @property
@@ -146,7 +149,7 @@ class Sample:
 
 
 def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:
-    """The weights or types of a block's edges: those that came with them, or the graph's."""
+    """The weights, types or features of a block's edges: those that came with them, or the graph's."""
 
     def look_up(block: Block) -> Tensor:
         values = getattr(graph, name)

@@ -146,11 +146,10 @@ class Layerwise:
     def up_to_next(self, some: slice, computed: Sequence[RowsById]) -> Pending | Tensor:
         """The next convolution's inputs for some vertices, by the earlier ones' results; or the model's results."""
         graph = self._graph
-        edge_data = {"edge_weight": graph.edge_weight is not None, "edge_type": graph.edge_type is not None}
         x = self._there(self._features[some]).to(self._dtype)
         earlier = [self._there(rows[some]) for rows in computed]
         types = None if graph.vertex_type is None else self._there(graph.vertex_type[some])
-        return self._runner.advance(x, earlier, edge_data, types)
+        return self._runner.advance(x, earlier, graph, types)
 
     def pieces(self) -> list[tuple[int, int]]:
         """Vertices whose edges a convolution goes over at a time."""

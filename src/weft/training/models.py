@@ -37,6 +37,7 @@ from weft.training.team import owners_of
 _UNUSED = {
     "edge_weight": "the graph's edge weights are not used: {} gives its convolutions none",
     "edge_type": "the graph's edge types are not used: {} takes all edges alike",
+    "edge_features": "the graph's edge features are not used: {} gives its convolutions no edge_attr",
 }
 
 

@@ -252,7 +252,7 @@ def test_layer_by_layer():
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(120), 0, 0)
     with torch.no_grad():
         while True:
-            pending = runner.advance(x, computed, {"edge_type": True}, node_type)
+            pending = runner.advance(x, computed, graph, node_type)
             if isinstance(pending, torch.Tensor):
                 break
             computed.append(runner.convolve(pending, pending.inputs, sample))
