@@ -1,4 +1,7 @@
-"""The in-edges of a block's sources besides its own: for a convolution that looks at them, as for neighbours' degrees."""
+"""The in-edges of a block's sources besides its own: for a convolution that looks at them, as for neighbours' degrees.
+
+The sources of these edges, whose rows don't matter, have a loop each: what divides by degrees finds none of nought.
+"""
 
 import numpy as np
 import torch
@@ -29,24 +32,25 @@ def surroundings(call: Call, block: Block) -> Edges:
         first, counts = first[block.num_dst :], counts[block.num_dst :]
         ends = counts.cumsum()
         at = np.repeat(first - (ends - counts), counts) + np.arange(counts.sum())
-        src, sources = _numbered(ids, graph.indices[at])
+        src, beyond = _numbered(ids, graph.indices[at])
+        loops = torch.arange(len(ids), len(ids) + len(beyond), dtype=torch.int32)
+        ends = np.concatenate([ends, len(at) + 1 + np.arange(len(loops))])
         indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
-        values = {
-            name: torch.cat([program.edge_values(name, block), torch.from_numpy(of_all[at])])
-            for name in EDGE_VALUES
-            if (of_all := getattr(graph, name, None)) is not None
-        }
-        wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src)]), sources, values=values)
-        return Edges(wide, keys=keys_of(graph, ids))
+        values = {}
+        for name in EDGE_VALUES:
+            if (of_all := getattr(graph, name, None)) is not None:
+                mine, others = program.edge_values(name, block), torch.from_numpy(of_all[at])
+                values[name] = torch.cat([mine, others, others.new_ones(len(loops), *others.shape[1:])])
+        wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src), loops]), len(ids) + len(loops), values=values)
+        return Edges(wide, keys=keys_of(graph, np.concatenate([ids, beyond])))
 
     return block.remembered("surroundings", lambda: block.from_host(make))
 
 
-def _numbered(ids: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, int]:
-    """The places of sources among the ids, and behind them, those that are others; and how many all are."""
-    both = Numbering(1 << 62, sources.dtype).number(ids.astype(sources.dtype), sources)
-    unique, (of_ids, of_sources) = both
-    known = of_ids.max(initial=-1) + 1
+def _numbered(ids: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The places of sources among the ids and, behind them, those that are others; and these."""
+    unique, (of_ids, of_sources) = Numbering(1 << 62, sources.dtype).number(ids.astype(sources.dtype), sources)
+    known = int(of_ids.max(initial=-1)) + 1
     place = np.arange(len(unique), dtype=np.int32) + np.int32(len(ids) - known)
     place[of_ids] = np.arange(len(ids), dtype=np.int32)
-    return place[of_sources], len(ids) + len(unique) - int(known)
+    return place[of_sources], unique[known:]

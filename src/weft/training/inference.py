@@ -110,7 +110,7 @@ def inferred(
                 return _infer_decoupled(model, graph, features, dtype)
         if len(pieces_of(graph)) > 1:
             check_rows(model, graph.num_features)
-        with torch.inference_mode():
+        with torch.no_grad():
             store = _Store(graph.num_vertices, limit, scratch)
             return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
 

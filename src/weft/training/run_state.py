@@ -105,7 +105,7 @@ class RunState:
         self._loader, self._comm, self._meter = run.loader, run.comm, run.meter
         _check_saved(run.model)
         self._unlisted = Unlisted(run.model, learned_by(run.objective))  # such as counters of steps
-        self._told_left_out = False
+        self._told_left_out, self._code = False, code_of(run.model)
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
         self._kept_by_best: Kept | None = NOTHING_KEPT  # None: an older Weft, which did not say, has kept the best
@@ -167,7 +167,7 @@ class RunState:
                 "graph": self._loader.graph.identity,
                 "wire": self._run.plan.wire,
                 "learned": self._learned,
-                "code": code_of(self._model),
+                "code": self._code,
                 "attributes": attributes,
                 "best_attributes": of_best,
             }

@@ -165,7 +165,7 @@ def _computed(work: Work, calls: int) -> list[_Rows]:
 def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
     """Some inputs of a convolution; where there is none any more, results of the model."""
     some = slice(index * ROWS, (index + 1) * ROWS)
-    with torch.inference_mode():
+    with torch.no_grad():
         reached = _Loaded.of(work).layers.up_to_next(some, _computed(work, call))
         pending = isinstance(reached, Pending)
         return {"pending": pending, **_write(reached.inputs if isinstance(reached, Pending) else reached, out)}
@@ -174,7 +174,7 @@ def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
 def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
     """Some results of a convolution."""
     layers, inputs = _Loaded.of(work).layers, _inputs(work, call)
-    with torch.inference_mode():
+    with torch.no_grad():
         pending = layers.up_to_next(slice(0, 1), _computed(work, call))
         assert isinstance(pending, Pending)
         some = layers.pieces()[index]

@@ -257,7 +257,7 @@ def test_models_with_other_arguments_are_refused():
     with pytest.raises(ModelError, match=r"Sequential.forward takes input alone, and no edge_index"):
         _ = BlockModel(nn.Sequential(SAGEConv(WIDTH, CLASSES))).depth
     with pytest.raises(
-        ModelError, match=r"OfEdges.forward takes edge_attr, what edges weigh, a number each .* edge_dim=1"
+        ModelError, match=r"OfEdges.forward takes edge_attr, features of edges, or what they weigh, .* edge_dim=1"
     ):
         _ = BlockModel(OfEdges()).depth
 

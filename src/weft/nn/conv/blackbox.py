@@ -86,20 +86,24 @@ class BlackBox(Convolution):
         return alone
 
 
+_Pairs = tuple[tuple[int, int], ...]  # edges: source and destination
+
+
 class _Trial(NamedTuple):
     """A small graph whose first vertices must get the same, whatever else there is."""
 
     compared: int  # vertices: the first ones
     vertices: int
-    own: tuple[tuple[int, int], ...]  # the edges that they hang on, source and destination
-    others: tuple[tuple[int, int], ...] = ()  # that may be there too
+    own: _Pairs  # the edges that they hang on
+    others: _Pairs = ()  # that may be there too
     free: int = 0  # of the vertices, the last ones, whose rows don't matter
 
-    def graphs(self) -> "Iterator[tuple[int, tuple[tuple[int, int], ...], bool, bool]]":
+    def graphs(self) -> Iterator[tuple[int, _Pairs, bool, bool]]:
         """How many vertices there are, the edges, are they numbered backwards, and have the free ones other rows."""
         everything = self.own + self.others
         yield self.vertices, self.own, False, False
         yield self.vertices, everything, False, False
+        yield self.vertices, (*self.own, (1, self.vertices - 1)), False, False
         yield 2 * self.vertices, self.own, False, False
         yield self.vertices, everything, True, False
         if self.free:
@@ -109,24 +113,25 @@ class _Trial(NamedTuple):
 class _Alone(_Trial):
     """The same, with vertices that have no edges."""
 
-    def graphs(self) -> "Iterator[tuple[int, tuple[tuple[int, int], ...], bool, bool]]":
+    def graphs(self) -> Iterator[tuple[int, _Pairs, bool, bool]]:
         further = tuple((src + self.vertices, dst + self.vertices) for src, dst in self.own)
         yield self.vertices, self.own, False, False
         yield 2 * self.vertices, self.own + further, False, False
 
 
-def _ring(first: int, end: int, steps: tuple[int, ...], of: int) -> tuple[tuple[int, int], ...]:
+def _ring(first: int, end: int, steps: tuple[int, ...], of: int) -> _Pairs:
     """Edges into some vertices, from those that are so many steps ahead."""
     return tuple(((dst + step) % of, dst) for dst in range(first, end) for step in steps)
 
 
-_OWN = _Trial(4, 8, _ring(0, 4, (1, 3), 8), _ring(4, 8, (5, 2, 7), 8))
-# 0-3 hang on 4-8, these on 9-14, which have edges from everywhere.
+# Of the others, all have more edges than the own, loops among them, and one has very many.
+_OWN = _Trial(4, 8, _ring(0, 4, (1, 3), 8), _ring(4, 8, (0, 5, 2, 7), 8) + 8 * _ring(4, 5, (0, 1, 2, 3, 4, 5), 8))
+# 0-3 hang on 3-8, these on 9-14 and themselves; and these on all.
 _NEIGHBOURS = _Trial(
     4,
     15,
-    _ring(0, 4, (3, 5), 15) + _ring(4, 9, (6, 1), 15) + ((12, 5), (13, 7), (14, 7)),
-    _ring(9, 15, (2, 8, 10), 15),
+    (*_ring(0, 4, (3, 5), 15), *_ring(4, 9, (6, 1), 15), (12, 5), (13, 7), (14, 7), (6, 6)),
+    _ring(9, 15, (0, 2, 4, 5, 8, 10), 15) + 8 * _ring(9, 10, (0, 1, 2, 3, 4, 5), 15),
     6,
 )
 _LONE = _Alone(4, 4, ((0, 1), (1, 2), (2, 0)))
@@ -143,8 +148,8 @@ def _is_of_edges(
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a few vertices with
-    random rows, as wide as those of a block; what edges and rows come with is taken from there, too. In training dropout
-    and batch normalisation are left out, and one that draws other random numbers is not told of.
+    random rows, as wide as those of a block; what edges and rows come with is taken from there, too, larger and smaller for
+    the others. In training dropout and batch normalisation are left out; and draws of other random numbers are not told of.
     """
     rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
@@ -157,8 +162,13 @@ def _is_of_edges(
         def part(value: object) -> object:
             if not isinstance(value, Tensor) or not value.dim() or len(value) not in (block.num_edges, len(x)):
                 return value
-            chosen = by_destination if len(value) == block.num_edges else at
-            return value[chosen.to(value.device) % len(value)]
+            if len(value) != block.num_edges:
+                return value[at.to(value.device) % len(value)]
+            chosen = value[by_destination.to(value.device) % len(value)]
+            if not value.is_floating_point():
+                return chosen
+            others = (7.0 ** (1 - 2 * (by_destination % 2))).where(by_destination >= len(tried.own), 1.0)
+            return chosen * others.to(chosen).view(-1, *[1] * (value.dim() - 1))
 
         given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
         if other_rows:

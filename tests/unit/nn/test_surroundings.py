@@ -1,0 +1,148 @@
+"""Convolutions that look at more than their own edges: as PyG makes them of the whole graph, or refused."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import MessagePassing, SAGEConv
+from torch_geometric.utils import degree, scatter, softmax
+
+from weft.errors import ModelError
+from weft.graph import Graph
+from weft.keys import seeded
+from weft.nn import BlockModel
+from weft.sampling import NeighborSampler
+
+VERTICES, WIDTH, OUT = 90, 5, 3
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """With loops, edges that are there twice, vertices without any, and one that has many."""
+    random = np.random.default_rng(0)
+    src, dst = random.integers(0, VERTICES - 6, (2, 320))
+    src[:20] = dst[:20]
+    src[20:40], dst[20:40] = src[40:60], dst[40:60]
+    dst[60:100] = 7
+    edges = np.stack([src, dst])
+    return Graph.from_arrays(edges, num_vertices=VERTICES, edge_weight=random.random(320).astype(np.float32) + 0.1)
+
+
+def in_degrees(x, edges):
+    return degree(edges[1], len(x), x.dtype)
+
+
+def from_source(function):
+    """Messages by a number of their source."""
+    return lambda x, edges, weight: function(x, edges, weight)[edges[0]]
+
+
+def has_loop(x, edges, weight):
+    has = torch.zeros_like(x[:, 0])
+    has[edges[0][edges[0] == edges[1]]] = 1
+    return has + 1
+
+
+def of_unmasked(x, edges, weight):
+    roots = in_degrees(x, edges).pow(-0.5)
+    return (roots[edges[0]] * roots[edges[1]]).nan_to_num(0, 0)
+
+
+EXACT = {
+    "a source's degree": from_source(lambda x, edges, weight: 1 / (1 + in_degrees(x, edges))),
+    "weighted": from_source(lambda x, edges, weight: scatter(weight, edges[1], 0, len(x)).sqrt()),
+    "a source's largest weight": from_source(lambda x, edges, weight: scatter(weight, edges[1], 0, len(x), "max")),
+    "its loops": from_source(has_loop),
+    "more than four": from_source(lambda x, edges, weight: (in_degrees(x, edges) > 4) + 0.5),
+    "neighbours' largest degree": lambda x, edges, weight: (
+        1 / (1 + scatter(in_degrees(x, edges)[edges[0]], edges[1], 0, len(x), "max"))[edges[1]]
+    ),
+    "unmasked": of_unmasked,
+    "their own weights": lambda x, edges, weight: weight,
+}
+REFUSED = {
+    "the largest degree": from_source(lambda x, edges, weight: in_degrees(x, edges) / in_degrees(x, edges).max()),
+    "the least": from_source(lambda x, edges, weight: in_degrees(x, edges) / in_degrees(x, edges).clamp(min=1).min()),
+    "the mean": from_source(lambda x, edges, weight: in_degrees(x, edges) / in_degrees(x, edges).mean()),
+    "the largest weight": lambda x, edges, weight: weight / weight.max(),
+    "the least weight": lambda x, edges, weight: weight - weight.min(),
+    "out-degrees": from_source(lambda x, edges, weight: 1 / (1 + degree(edges[0], len(x), x.dtype))),
+    "shares of sources": lambda x, edges, weight: softmax(weight, edges[0], num_nodes=len(x)),
+    "neighbours of neighbours": from_source(
+        lambda x, edges, weight: scatter(in_degrees(x, edges)[edges[0]], edges[1], 0, len(x), "mean")
+    ),
+    "rows of neighbours": from_source(lambda x, edges, weight: scatter(x[edges[0], 0], edges[1], 0, len(x))),
+    "how many there are": lambda x, edges, weight: torch.full_like(weight, 10 / len(x)),
+}
+
+
+class Weighs(MessagePassing):
+    """Sums rows times what a function makes of rows, edges and weights."""
+
+    def __init__(self, function):
+        super().__init__(aggr="add")
+        self.lin, self.function = nn.Linear(WIDTH, OUT), function
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.propagate(edge_index, x=self.lin(x), by=self.function(x, edge_index, edge_weight).to(x.dtype))
+
+    def message(self, x_j, by):
+        return x_j * by[:, None]
+
+
+class One(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv = Weighs(function)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.conv(x, edge_index, edge_weight)
+
+
+def both(graph, function, seeds):
+    """A model, its rows by PyG and by Weft, and what computes their gradients."""
+    with seeded(1):
+        model, x = One(function).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+    expected = model(x, edges, torch.from_numpy(graph.edge_weight).double())[seeds]
+    sample = NeighborSampler(graph, [-1]).sample(seeds, 0, 0)
+    return model, expected, BlockModel(model)(x[sample.vertices.long()], sample)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_edges_of_neighbours_are_there(graph, name):
+    for seeds in torch.arange(VERTICES).split(25):
+        model, expected, found = both(graph, EXACT[name], seeds)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+        gradients = [torch.autograd.grad(rows.square().sum(), [*model.parameters()]) for rows in (expected, found)]
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_looks_further_is_refused(graph, name):
+    for seeds in torch.arange(VERTICES).split(25):
+        with pytest.raises(ModelError, match="looks further than at the edges of each vertex and of its neighbours"):
+            both(graph, REFUSED[name], seeds)
+
+
+def test_a_model_without_edges_in_a_batch_is_let_go(graph):
+    lone = torch.arange(VERTICES - 5, VERTICES)
+    *_, found = both(graph, EXACT["a source's degree"], lone)
+    assert not found.any() and len(found) == 5
+
+
+def test_padding_to_the_longest_list_looks_further(graph):
+    model = SAGEConv(WIDTH, OUT, aggr="lstm")
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(10), 0, 0)
+
+    class Lstm(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = model
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    with pytest.raises(ModelError, match="looks further than"):
+        BlockModel(Lstm())(torch.randn(len(sample.vertices), WIDTH), sample)
