@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 22  # values at a time
 _FEATURES_AT_ONCE = 256 << 20  # bytes of features that are read when a graph is opened; more only by `weft verify`
 
+_FEATURES = ("features", "edge_features")  # how the names of such arrays begin
+
 Check = Callable[["Graph", np.ndarray, int], None]  # some rows of an array, and the place of the first of them
 
 
@@ -38,6 +40,8 @@ def check_shapes(graph: "Graph") -> None:
         array = getattr(graph, name)
         if array is not None and len(array) != vertices:
             raise InputError(f"{name} has {len(array)} rows for {vertices} vertices: give one for each, in order")
+    if graph.edge_features is not None:
+        _check_shape_of_edge_features(graph.edge_features, edges)
     bounds = graph.bounds
     if bounds is not None and (
         not len(bounds) or bounds[0] != 0 or bounds[-1] != vertices or (bounds[1:] < bounds[:-1]).any()
@@ -52,6 +56,13 @@ def check_shapes(graph: "Graph") -> None:
         raise GraphFormatError(
             f"the owners' shares are not {graph.num_owners} positive numbers, one for each: partition the graph again"
         )
+
+
+def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:
+    if features.ndim != 2 or not features.shape[1]:
+        raise InputError(f"edge_features has shape {features.shape}: it needs a row of numbers an edge, [edges, width]")
+    if len(features) != edges:
+        raise InputError(f"edge_features has {len(features)} rows for {edges} edges: give one for each")
 
 
 def check_values(graph: "Graph") -> None:
@@ -71,18 +82,19 @@ def check_files(
 ) -> Iterator[tuple[str, int, WeftError | None]]:
     """Of each array of a directory: its name, its bytes, and what is wrong with its header, its sum or what it holds.
 
-    `large`: features are read however many there are; `features`: are they at all? What may be held is only known of a
-    graph that can be opened.
+    `large`: features are read however many there are; `features`: are those of vertices at all? What may be held is only
+    known of a graph that can be opened.
     """
     arrays = read_manifest(path).arrays
-    size = sum(entry.nbytes for name, entry in arrays.items() if name.startswith("features"))
+    size = sum(entry.nbytes for name, entry in arrays.items() if name.startswith(_FEATURES))
     for name, entry in arrays.items():
         kind = "features" if name.startswith("features") else name
         check = partial(_CHECKS[kind], graph) if graph and kind in _CHECKS else None
         wrong: WeftError | None = None
         try:
             map_array(path, name, entry)
-            if large or kind != "features" or (features and size <= _FEATURES_AT_ONCE):
+            few = size <= _FEATURES_AT_ONCE and (features or kind != "features")
+            if large or few or not name.startswith(_FEATURES):
                 check_array(path, name, entry, check)
             if large and graph and name == "original_ids" and graph.original_ids is not None:
                 _check_distinct(graph.original_ids)
@@ -91,13 +103,13 @@ def check_files(
         yield name, entry.nbytes, wrong
 
 
-def check_finite(rows: np.ndarray, first: int) -> None:
-    """Refuse NaN and infinity, naming the vertex and the column."""
+def check_finite(rows: np.ndarray, first: int, of: str = "vertex") -> None:
+    """Refuse NaN and infinity, naming the vertex (or edge) and the column."""
     finite = np.isfinite(rows)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]
         raise InputError(
-            f"feature {column} of vertex {first + row} is {rows[row, column]}: replace NaN and infinite values, then import"
+            f"feature {column} of {of} {first + row} is {rows[row, column]}: replace NaN and infinite values, then import"
         )
 
 
@@ -157,11 +169,16 @@ def _check_features(_graph: "Graph", piece: np.ndarray, first: int) -> None:
     check_finite(piece, first)
 
 
+def _check_edge_features(_graph: "Graph", piece: np.ndarray, first: int) -> None:
+    check_finite(piece, first, "edge")
+
+
 _CHECKS: dict[str, Check] = {
     "indptr": _check_indptr,
     "indices": _check_indices,
     "edge_weight": _check_weights,
     "edge_type": _check_edge_types,
+    "edge_features": _check_edge_features,
     "vertex_type": _check_vertex_types,
     "features": _check_features,
     "labels": _check_labels,

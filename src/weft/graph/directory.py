@@ -23,6 +23,7 @@ from weft.graph.storage import named_errors, remove_leftovers, written_beside
 
 FORMAT = "weft-graph"
 VERSION = 1
+_VERSION_OF_EDGE_FEATURES = 2  # of graphs that have some, so that Weft that does not know them says what to do
 MANIFEST = "manifest.json"
 HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled in at the end
 _CHUNK = 1 << 22  # bytes read or written at a time
@@ -33,6 +34,7 @@ _TYPES = {  # what each array may be of, and how many dimensions it has
     "indices": (_IDS, (1,)),
     "edge_weight": (("<f4",), (1,)),
     "edge_type": (("|u1", *_IDS), (1,)),
+    "edge_features": (("<f4",), (2,)),
     "vertex_type": (("|u1", *_IDS), (1,)),
     "features": (("<f2", "<f4", "<f8"), (2,)),
     "labels": (("|u1", *_IDS), (1, 2)),
@@ -197,7 +199,8 @@ class DirectoryWriter:
             if entry["shards"] is None:
                 del entry["shards"]
         facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
-        manifest = {"format": FORMAT, "version": VERSION, **facts, "arrays": arrays}
+        version = _VERSION_OF_EDGE_FEATURES if "edge_features" in arrays else VERSION
+        manifest = {"format": FORMAT, "version": version, **facts, "arrays": arrays}
         manifest["crc32"] = _sum_of(json.loads(json.dumps(manifest)))
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
@@ -238,10 +241,10 @@ def parsed_manifest(text: str, file: Path | str) -> dict[str, Any]:
         raise GraphFormatError(f"{file} is damaged ({error}): import the graph again") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise GraphFormatError(f"{file} is not the manifest of a Weft graph: import the graph again")
-    if manifest.get("version") != VERSION:
+    if manifest.get("version") not in (VERSION, _VERSION_OF_EDGE_FEATURES):
         raise GraphFormatError(
-            f"{file} has version {manifest.get('version')} of the graph format, this Weft reads version {VERSION}: "
-            f"upgrade Weft, or import the graph again with this one"
+            f"{file} has version {manifest.get('version')} of the graph format, this Weft reads versions {VERSION} and "
+            f"{_VERSION_OF_EDGE_FEATURES}: upgrade Weft, or import the graph again with this one"
         )
     wrong = _wrong_with(manifest)
     if wrong:

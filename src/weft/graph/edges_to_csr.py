@@ -14,10 +14,12 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import id_type, running_sum, vertex_ranges
 from weft.graph.directory import DirectoryWriter
+from weft.graph.edge_features import EdgeFeatures
 from weft.graph.values import checked_types
 from weft.memory import available_memory
 
 _BYTES_A_VERTEX = 24  # while lists are made: degrees, offsets, lengths
+_COPYING = "copying features of edges"
 _LOOPS = {"keep": 0, "remove": 1, "add": 2}
 
 
@@ -46,6 +48,14 @@ class EdgeOptions:
                 "their own (`weft import --self-relation`)"
             )
 
+    def check_for_features(self) -> None:
+        """Refuse what edges can't be given that have features."""
+        if self.self_loops == "add":
+            raise InputError(
+                "edges have features, and the loops of self_loops = 'add' would have none: add the loops to the edges, with "
+                "features of theirs, or leave the features of edges out"
+            )
+
 
 @dataclass(frozen=True)
 class EdgeChunk:
@@ -55,6 +65,7 @@ class EdgeChunk:
     dst: np.ndarray
     weight: np.ndarray | None = None
     type: np.ndarray | None = None
+    number: np.ndarray | None = None  # int32: which row of the features of edges is each one's
 
 
 ProgressCallback = Callable[[str, int, int], None]  # stage, done, total (0: not known yet)
@@ -62,12 +73,16 @@ EdgeReader = Callable[[], Iterator[EdgeChunk]]  # reads all edges, from the begi
 
 
 CsrColumns = tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]  # lengths, sources, weights, types
+WeightOf = Callable[[EdgeChunk], np.ndarray | None]
 
 
-def csr_in_memory(edges: EdgeReader, vertices: int, options: EdgeOptions) -> CsrColumns:
-    """indptr, indices, weights and types, all at once."""
-    lengths, indices, weight, kind = _ListsMaker(edges, vertices, options).make(0, vertices)
-    return running_sum(lengths), indices, weight, kind
+def csr_in_memory(
+    edges: EdgeReader, vertices: int, options: EdgeOptions, features: EdgeFeatures | None = None
+) -> tuple[CsrColumns, np.ndarray | None]:
+    """indptr, indices, weights and types, all at once; and features of edges, if there are any."""
+    maker = _ListsMaker(edges, vertices, options, features=features)
+    lengths, indices, weight, kind = maker.make(0, vertices)
+    return (running_sum(lengths), indices, weight, kind), maker.features(0, vertices) if features else None
 
 
 def write_csr(
@@ -78,17 +93,19 @@ def write_csr(
     memory: int,
     progress: ProgressCallback | None = None,
     expected: int = 0,
+    features: EdgeFeatures | None = None,
 ) -> None:
-    """Write indptr, indices, edge_weight and edge_type into a graph directory, using about `memory` bytes.
+    """Write indptr, indices, edge_weight, edge_type and edge_features into a graph directory, using about `memory` bytes.
 
-    `expected`: how many edges there are, if known; for progress only.
+    `expected`: how many edges there are, if known; for progress only. `features`: what the edges' numbers are rows of.
     """
-    maker = _ListsMaker(edges, vertices, options, progress, expected)
+    maker = _ListsMaker(edges, vertices, options, progress, expected, features=features)
     ranges = maker.ranges(memory)
     lengths = np.empty(vertices, dtype=np.int64)
     indices = directory.array("indices", id_type(vertices))
     weight = directory.array("edge_weight", np.float32) if maker.weighted else None
     type_ = directory.array("edge_type", np.int32) if maker.typed else None
+    rows = directory.array("edge_features", np.float32, (features.width,)) if features else None
     for number, (first, end) in enumerate(ranges):
         report = progress and partial(_report, progress, number * maker.edges, len(ranges) * maker.edges)
         lengths[first:end], *arrays = maker.make(first, end, report)
@@ -96,6 +113,11 @@ def write_csr(
             if writer is not None and values is not None:
                 writer.append(values)
         del arrays, values  # before the next range's are made
+        if rows is not None and features:
+            done, total = number * features.edges, len(ranges) * features.edges
+            rows.append(
+                maker.features(first, end, progress and partial(_report, progress, done, total, stage=_COPYING))
+            )
     directory.add(indptr=running_sum(lengths))
 
 
@@ -108,8 +130,8 @@ def lists_of(
         yield maker.make(first, end)
 
 
-def _report(progress: ProgressCallback, before: int, total: int, placed: int) -> None:
-    progress("placing edges", before + placed, total)
+def _report(progress: ProgressCallback, before: int, total: int, placed: int, stage: str = "placing edges") -> None:
+    progress(stage, before + placed, total)
 
 
 class _ListsMaker:
@@ -123,8 +145,11 @@ class _ListsMaker:
         progress: ProgressCallback | None = None,
         expected: int = 0,
         span: tuple[int, int] | None = None,
+        features: EdgeFeatures | None = None,
     ) -> None:
         """`span`: the destinations whose lists are made, where that are not all; edges were checked then."""
+        if features:
+            options.check_for_features()
         if vertices < 1:
             raise InputError("the graph is empty: it needs at least one vertex")
         self._vertices, (self._first, end) = vertices, span or (0, vertices)
@@ -132,7 +157,7 @@ class _ListsMaker:
             raise InputError(
                 f"{vertices:,} vertices need more memory than there is: if ids are not positions but names, say --ids names"
             )
-        self._reader, self._options = reader, options
+        self._reader, self._options, self._features = reader, options, features
         self._degrees = np.zeros(end - self._first, dtype=np.int64)  # edges that each destination gets, before cleaning
         self.edges, self.weighted, self.typed = 0, False, False  # in the input
         for chunk in reader():
@@ -173,18 +198,32 @@ class _ListsMaker:
         bytes_an_edge = np.dtype(id_type(self._vertices)).itemsize + 4 * self.weighted + 4 * self.typed
         if self._options.self_loops == "add":  # all other lists are cleaned where they are
             bytes_an_edge *= 2
+        if self._features:  # and numbers, their order, and lists to find them
+            bytes_an_edge += 16 + 4 * self._features.width
         room = max(memory - 40 * vertices, memory // 8) // 2
         ranges = vertex_ranges(running_sum(self._degrees + 1), room // bytes_an_edge)
         return [(self._first + first, self._first + end) for first, end in ranges]
 
     def make(self, first: int, end: int, report: Callable[[int], None] | None = None) -> CsrColumns:
         """The lists of some destinations, in input order, cleaned as the options say."""
+        return self._made(first, end, self.weighted, lambda chunk: chunk.weight, report)
+
+    def features(self, first: int, end: int, report: Callable[[int], None] | None = None) -> np.ndarray:
+        """The features of the edges of the same lists."""
+        bits = self._made(first, end, True, _number_as_weight)[2]  # weights change no list, and are moved as they are
+        assert bits is not None and self._features
+        return self._features.taken(bits.view(np.int32), report)
+
+    def _made(
+        self, first: int, end: int, weighted: bool, weight_of: WeightOf, report: Callable[[int], None] | None = None
+    ) -> CsrColumns:
         offsets = running_sum(self._degrees[first - self._first : end - self._first])
         place, seen = offsets[:-1].copy(), 0
-        indices, weight, type_ = arrays = self._arrays(int(offsets[-1]))
+        indices, weight, type_ = arrays = self._arrays(int(offsets[-1]), weighted)
         for chunk in self._reader():
             src, dst = _ids(chunk)
-            given_weight = None if chunk.weight is None else np.ascontiguousarray(chunk.weight, dtype=np.float32)
+            value = weight_of(chunk)
+            given_weight = None if value is None else np.ascontiguousarray(value, dtype=np.float32)
             given_type = None if chunk.type is None else np.ascontiguousarray(chunk.type, dtype=np.int32)
             both_ways = self._options.undirected
             _kernels.place_edges(src, dst, first, place, indices, given_weight, weight, given_type, type_, both_ways)
@@ -194,7 +233,7 @@ class _ListsMaker:
         if not self._options.unique and self._options.self_loops == "keep":
             return np.diff(offsets), *arrays
         lengths = np.empty(end - first, dtype=np.int64)
-        clean = self._arrays(len(indices) + end - first) if self._options.self_loops == "add" else arrays
+        clean = self._arrays(len(indices) + end - first, weighted) if self._options.self_loops == "add" else arrays
         loops = _LOOPS[self._options.self_loops]
         total = _kernels.clean_lists(offsets, *arrays, first, self._options.unique, loops, lengths, *clean)
         indices, weight, type_ = clean
@@ -205,13 +244,19 @@ class _ListsMaker:
             None if type_ is None else type_[:total],
         )
 
-    def _arrays(self, room: int) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    def _arrays(self, room: int, weighted: bool) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """Sources, weights and types of so many edges."""
         return (
             np.empty(room, dtype=id_type(self._vertices)),
-            np.empty(room, dtype=np.float32) if self.weighted else None,
+            np.empty(room, dtype=np.float32) if weighted else None,
             np.empty(room, dtype=np.int32) if self.typed else None,
         )
+
+
+def _number_as_weight(chunk: EdgeChunk) -> np.ndarray:
+    """The bits of edges' numbers, which travel where weights do."""
+    assert chunk.number is not None
+    return np.ascontiguousarray(chunk.number, dtype=np.int32).view(np.float32)
 
 
 def check_weights(weights: np.ndarray, first: int) -> None:

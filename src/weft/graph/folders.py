@@ -8,9 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from weft.errors import ConfigError, InputError, StorageError
+from weft.graph.edge_features import EdgeFeatures, edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
 from weft.graph.pyg import source_from_pyg_file
-from weft.graph.source import FeatureTable, Source, check_left_out, edges_in_memory, features_in_memory
+from weft.graph.source import FeatureTable, Source, check_left_out, edges_in_memory, features_in_memory, numbered
 from weft.graph.storage import load_npy, named_errors
 
 BUILT_IN = Path(__file__).parent / "data"
@@ -26,8 +27,9 @@ _NEEDS = {  # of each array: kinds of numbers, how many dimensions, and that in 
     "split": ("fiu", (1,), "a number a vertex"),
     "edge_weight": ("fiub", (1,), "a number an edge"),
     "edge_type": ("fiu", (1,), "a number an edge"),
+    "edge_attr": ("fiub", (2,), "a row of numbers an edge"),
 }
-_OGB = {"edge_index", "num_nodes", "node_feat"}
+_OGB = {"edge_index", "num_nodes", "node_feat", "edge_feat"}
 _CHUNK = 1 << 22  # edges, or values of features, read at a time
 
 
@@ -69,7 +71,10 @@ def find_source(source: str, root: Path, leave_out: Collection[str] = ()) -> Sou
 
 
 def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
-    """A folder of .npy files: edge_index, and feat (or feat_bits with n_features), label, split, edge_type, edge_weight."""
+    """A folder of .npy files: edge_index, and what there is of feat (or feat_bits with n_features), label, split.
+
+    Of edges edge_type, edge_weight and edge_attr, their features, which may be left out.
+    """
     edge_file = folder / "edge_index.npy"
     if not edge_file.exists():
         if any(folder.glob("*.parquet")):
@@ -82,7 +87,8 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
     edge_index = _load(folder, "edge_index")
     there = {file.stem for file in folder.glob("*.npy")}
     by_vertex, by_edge = (
-        {name: _load(folder, name) for name in names if name in there} for names in (_OF_VERTICES, _OF_EDGES)
+        {name: _load(folder, name) for name in names if name in there}
+        for names in (_OF_VERTICES, (*_OF_EDGES, *({"edge_attr"} - {*leave_out})))
     )
     used = {"edge_index", *by_vertex, *by_edge}
     if "feat" in used:
@@ -101,15 +107,17 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
                 f"{folder / name}.npy has {len(array)} values for {edge_index.shape[1]} edges: give one for each"
             )
     vertices = len(next(iter(by_vertex.values()))) if by_vertex else _highest(edge_index) + 1
+    of_edges = _rows_of_edges(by_edge.get("edge_attr"))
     return Source(
         vertices,
-        _edges(edge_index, by_edge),
+        numbered(_edges(edge_index, by_edge), of_edges),
         _features(folder, by_vertex),
         by_vertex.get("label"),
         by_vertex.get("split"),
         class_names=_lines(folder / "classes.txt"),
         num_edges=edge_index.shape[1],
         edge_type_names=_lines(folder / "relations.txt") if "edge_type" in by_edge else None,
+        edge_features=of_edges,
     )
 
 
@@ -179,6 +187,13 @@ def _dense_rows(features: np.ndarray) -> FeatureTable:
     return FeatureTable(len(features), width, read)
 
 
+def _rows_of_edges(features: np.ndarray | None) -> EdgeFeatures | None:
+    if features is None or not features.shape[1]:
+        return None
+    table = _dense_rows(features)
+    return EdgeFeatures(len(features), table.width, table.rows)
+
+
 def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
     width = int(_load(folder, "n_features"))
     if width < 1 or bits.dtype != np.uint8 or bits.shape[1] != -(-width // 8):
@@ -204,10 +219,17 @@ def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
         raise InputError(
             f"{name} has several types of vertices: load it with PyG's OGB_MAG, torch.save its HeteroData, and import that"
         )
-    unused = [key for key, value in graph.items() if value is not None and key not in _OGB]
+    used = _OGB - ({"edge_feat"} & {*leave_out})
+    unused = [key for key, value in graph.items() if value is not None and key not in used]
     check_left_out(name, unused, leave_out)
     split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
     for value, part in enumerate(("train", "valid", "test")):
         split[data.get_idx_split()[part]] = value
-    edges, features = edges_in_memory(graph["edge_index"]), features_in_memory(graph.get("node_feat"))
-    return Source(len(split), edges, features, labels, split, num_edges=graph["edge_index"].shape[1])
+    rows = None if "edge_feat" in leave_out else graph.get("edge_feat")
+    of_edges = None if rows is None else edge_features_in_memory(rows)
+    edges, features = (
+        numbered(edges_in_memory(graph["edge_index"]), of_edges),
+        features_in_memory(graph.get("node_feat")),
+    )
+    count = graph["edge_index"].shape[1]
+    return Source(len(split), edges, features, labels, split, num_edges=count, edge_features=of_edges)

@@ -13,13 +13,14 @@ from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
+from weft.graph.edge_features import edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of, shard_rows
 from weft.graph.identity import identity_of, is_same
 from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
-from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory
+from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory, numbered
 from weft.graph.values import clean_labels, clean_split, clean_types, whole_numbers
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
@@ -29,19 +30,10 @@ if TYPE_CHECKING:
 
     from weft.graph.self_loops import SelfLoops
 
+OF_EDGES = ("edge_weight", "edge_type", "edge_features")  # what a graph may hold of each edge, in the order of indices
 SPLITS = {"train": 0, "validation": 1, "test": 2, "unused": 3}
 _CHUNK = 1 << 22
-_OPTIONAL = (
-    "edge_weight",
-    "edge_type",
-    "edge_features",
-    "vertex_type",
-    "labels",
-    "split",
-    "original_ids",
-    "bounds",
-    "shares",
-)
+_OPTIONAL = (*OF_EDGES, "vertex_type", "labels", "split", "original_ids", "bounds", "shares")
 
 
 @dataclass(frozen=True, repr=False)
@@ -301,6 +293,7 @@ class Graph:
         split: np.ndarray | None = None,
         edge_weight: np.ndarray | None = None,
         edge_type: np.ndarray | None = None,
+        edge_features: np.ndarray | None = None,
         vertex_type: np.ndarray | None = None,
         class_names: tuple[str, ...] | None = None,
         vertex_type_names: tuple[str, ...] | None = None,
@@ -311,7 +304,8 @@ class Graph:
     ) -> Self:
         """A graph in memory from [2, edges] (sources, destinations) and arrays; the last three as in EdgeOptions.
 
-        Features of vertices of several types (`vertex_type`) are one array, or `HeteroFeatures` of several widths.
+        Features of vertices of several types (`vertex_type`) are one array, or `HeteroFeatures` of several widths;
+        `edge_features` are [edges, width].
         """
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
@@ -324,9 +318,10 @@ class Graph:
             tables = features_in_memory(*features.tables)
         else:
             tables = features_by_type(None if features is None else np.asarray(features), vertex_type)
+        of_edges = None if edge_features is None else edge_features_in_memory(np.asarray(edge_features))
         source = Source(
             vertices,
-            edges_in_memory(edge_index, edge_weight, edge_type),
+            numbered(edges_in_memory(edge_index, edge_weight, edge_type), of_edges),
             tables,
             labels,
             split,
@@ -334,6 +329,7 @@ class Graph:
             vertex_type=vertex_type,
             vertex_type_names=vertex_type_names,
             edge_type_names=edge_type_names,
+            edge_features=of_edges,
         )
         return cls._in_memory(source, EdgeOptions(undirected, self_loops, drop_duplicates))
 
@@ -347,9 +343,10 @@ class Graph:
         self_loops: str = "keep",
         drop_duplicates: bool = False,
     ) -> Self:
-        """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, weights and types where it has them.
+        """A graph in memory from a PyG `Data` or `HeteroData`, with x, y, masks, and edges' weights, types and features.
 
-        Other arrays are refused, unless they are named in `leave_out`.
+        Edges have features where edge_attr has several columns, or stands beside edge_weight. Other arrays are refused,
+        unless they are named in `leave_out`.
         """
         options = EdgeOptions(undirected, self_loops, drop_duplicates)
         return cls._in_memory(source_from_pyg(data, leave_out), options)
@@ -362,8 +359,9 @@ class Graph:
         if tables and source.vertex_type is not None:
             features = HeteroFeatures(source.vertex_type, tables)
         labels, num_classes = clean_labels(source.labels, source.class_names)
+        lists, edge_features = csr_in_memory(source.edges, source.num_vertices, options, source.edge_features)
         graph = cls(
-            *csr_in_memory(source.edges, source.num_vertices, options),
+            *lists,
             features,
             labels,
             clean_split(source.split),
@@ -372,6 +370,7 @@ class Graph:
             class_names=source.class_names,
             vertex_type_names=source.vertex_type_names,
             edge_type_names=source.edge_type_names,
+            edge_features=edge_features,
         )
         check_values(graph)
         return graph

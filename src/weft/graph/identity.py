@@ -28,7 +28,7 @@ _FIRST = 4  # parts of an identity as Weft 0.1.0 wrote it: sizes, and a sum of d
 def identity_of(graph: "Graph") -> str:
     """Sizes, and sums of degrees and labels; of all that vertices have; of their edges; and of their features."""
     sizes = f"{graph.num_vertices}-{graph.num_edges}-{graph.num_features}"
-    sums = _degrees_and_labels(graph), _vertices(graph), _edges(graph)
+    sums = _degrees_and_labels(graph), _vertices(graph), (_edges(graph) + _edge_features(graph)) & _MASK
     return "-".join([sizes, *(f"{total:016x}" for total in sums), _features(graph)])
 
 
@@ -60,18 +60,36 @@ def _vertices(graph: "Graph") -> int:
 
 def _edges(graph: "Graph") -> int:
     """Of each list in its order, for neighbours are drawn by their places in it."""
-    total, step = 0, _step(graph.num_vertices, graph.num_edges <= _EDGES)
+    total = 0
+    for ids, edges, within in _edges_that_count(graph, _step(graph.num_vertices, graph.num_edges <= _EDGES)):
+        sources = graph.indices[edges] if graph.original_ids is None else graph.original_ids[graph.indices[edges]]
+        values = [None if array is None else array[edges] for array in (graph.edge_weight, graph.edge_type)]
+        total += _sum(ids, [within, sources, *values])
+    return total & _MASK
+
+
+def _edge_features(graph: "Graph") -> int:
+    """Of each list in its order; 0 where edges have none."""
+    features, total = graph.edge_features, 0
+    if features is None:
+        return 0
+    rows = max(1, _AT_ONCE // features.shape[1])
+    for ids, edges, within in _edges_that_count(graph, _step(graph.num_vertices, features.nbytes <= _BYTES)):
+        for first in range(0, len(ids), rows):
+            some = slice(first, first + rows)
+            total += _sum(ids[some], [within[some], features[edges[some]]])
+    return total & _MASK
+
+
+def _edges_that_count(graph: "Graph", step: int) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Into one in `step` vertices: the original ids of these, which edges they are, and their places in the lists."""
     for first, end in vertex_ranges(graph.indptr, _AT_ONCE, _AT_ONCE):
         ids = _ids(graph, first, end)
         begins, ends = graph.indptr[first:end], graph.indptr[first + 1 : end + 1]
         chosen = np.flatnonzero(ids % step == 0)
         lengths = np.minimum(ends - begins, _EDGES)[chosen]
         within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        edges = np.repeat(begins[chosen], lengths) + within
-        sources = graph.indices[edges] if graph.original_ids is None else graph.original_ids[graph.indices[edges]]
-        values = [None if array is None else array[edges] for array in (graph.edge_weight, graph.edge_type)]
-        total += _sum(np.repeat(ids[chosen], lengths), [within, sources, *values])
-    return total & _MASK
+        yield np.repeat(ids[chosen], lengths), np.repeat(begins[chosen], lengths) + within, within
 
 
 def _features(graph: "Graph") -> str:

@@ -36,7 +36,8 @@ def import_graph(
     labels, num_classes = clean_labels(source.labels, source.class_names)
     parts = _split(source, labels, split, seed)
     with DirectoryWriter(out, overwrite=overwrite) as directory:
-        write_csr(lambda: _edges(source), source.num_vertices, options, directory, memory, progress, source.num_edges)
+        expected, of_edges = source.num_edges, source.edge_features
+        write_csr(lambda: _edges(source), source.num_vertices, options, directory, memory, progress, expected, of_edges)
         for name, table in zip(_table_names(source), source.features, strict=True):
             writer = directory.array(name, _FEATURE_TYPES[feature_dtype], (table.width,))
             _write_table(table, writer, progress)

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import running_sum, vertex_ranges
-from weft.graph.graph import SPLITS, Graph
+from weft.graph.graph import OF_EDGES, SPLITS, Graph
 from weft.graph.importing import split_shares
 from weft.keys import Stream, hashes
 
@@ -118,7 +118,7 @@ def _all_codes(graph: Graph) -> np.ndarray:
 
 def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
     """The graph without the edges of links that are held out; the others keep their order."""
-    names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
+    names = [name for name in OF_EDGES if getattr(graph, name) is not None]
     kept: dict[str, list[np.ndarray]] = {name: [] for name in ("indices", *names)}
     lengths = []
     for first, end in vertex_ranges(graph.indptr, _CHUNK):
@@ -133,5 +133,13 @@ def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
         running_sum(np.concatenate(lengths)),
         {name: np.concatenate(arrays) for name, arrays in kept.items()},
     )
-    weight, kind = joined.get("edge_weight"), joined.get("edge_type")
-    return replace(graph, indptr=indptr, indices=joined["indices"], edge_weight=weight, edge_type=kind, path=None)
+    weight, kind, features = (joined.get(name) for name in OF_EDGES)
+    return replace(
+        graph,
+        indptr=indptr,
+        indices=joined["indices"],
+        edge_weight=weight,
+        edge_type=kind,
+        edge_features=features,
+        path=None,
+    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from weft.errors import InputError, reason_of
 from weft.graph.csr import running_sum
+from weft.graph.edge_features import EdgeFeatures, edge_features_in_memory
 from weft.graph.source import (
     Source,
     check_left_out,
@@ -17,6 +18,7 @@ from weft.graph.source import (
     features_by_type,
     features_in_memory,
     labels_of_one_type,
+    numbered,
 )
 from weft.graph.storage import named_errors
 from weft.scratch import remove_cache_of_torch
@@ -40,9 +42,9 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
         )
     if "adj_t" not in leave_out:
         data = _with_edge_lists(data)
-    check_left_out(type(data).__name__, _unused(data), leave_out, _WHY_UNUSED)
+    check_left_out(type(data).__name__, _unused(data, leave_out), leave_out, _WHY_UNUSED)
     if hasattr(data, "node_types"):
-        return _source_of_types(data)
+        return _source_of_types(data, leave_out)
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index (nor adj_t): give it edges as [2, edges]")
     edge_index = _array(data.edge_index)
@@ -58,9 +60,10 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     if types is not None and not types.any():
         types = None
     names, kinds = (getattr(data, name, None) for name in ("_node_type_names", "_edge_type_names"))
+    of_edges = None if "edge_attr" in leave_out else _edge_features(data)
     return Source(
         int(data.num_nodes),
-        edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")),
+        numbered(edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")), of_edges),
         features_by_type(_attribute(data, "x"), types),
         labels,
         _split(data),
@@ -68,6 +71,7 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
         vertex_type=types,
         vertex_type_names=tuple(names) if names and types is not None else None,
         edge_type_names=tuple("-".join(kind) for kind in kinds) if kinds and "edge_type" in data else None,
+        edge_features=of_edges,
     )
 
 
@@ -105,7 +109,7 @@ def _unfold(store: "BaseStorage") -> None:
     del store.adj_t
 
 
-def _source_of_types(data: "HeteroData") -> Source:
+def _source_of_types(data: "HeteroData", leave_out: Collection[str]) -> Source:
     """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
     names = list(data.node_types)
     counts = [_count(data, name) for name in names]
@@ -118,9 +122,10 @@ def _source_of_types(data: "HeteroData") -> Source:
     parts = [_edges(data, kind, starts) for kind in data.edge_types]
     edge_index = np.concatenate(parts, axis=1)
     relation = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
+    of_edges = None if "edge_attr" in leave_out else _edge_features_of_types(data)
     return Source(
         sum(counts),
-        edges_in_memory(edge_index, _weights_of_types(data), relation),
+        numbered(edges_in_memory(edge_index, _weights_of_types(data), relation), of_edges),
         features_in_memory(*tables) if any(table.shape[1] for table in tables) else (),
         labels,
         split,
@@ -128,17 +133,18 @@ def _source_of_types(data: "HeteroData") -> Source:
         vertex_type=np.repeat(np.arange(len(names)), counts) if several else None,
         vertex_type_names=tuple(names) if several else None,
         edge_type_names=tuple("-".join(kind) for kind in data.edge_types),
+        edge_features=of_edges,
     )
 
 
-def _unused(data: "Data | HeteroData") -> Iterator[str]:
-    """The arrays that are not imported."""
+def _unused(data: "Data | HeteroData", leave_out: Collection[str]) -> Iterator[str]:
+    """The arrays that are not imported; features of edges may be left out, too."""
     several_stores = hasattr(data, "node_types")
     for store in data.stores:
         used = {"x", "y", "edge_index", "edge_type", "node_type"}
         if several_stores:
             used = {"edge_index"} if "edge_index" in store else {"x", "y"} if store._key is not None else set()
-        used.add("edge_attr" if _attributes_are_weights(store) else "edge_weight")
+        used |= {"edge_attr"} if _attributes_are_weights(store) else {"edge_weight", *({"edge_attr"} - {*leave_out})}
         if "train_mask" in store and ("y" in store or not several_stores):
             used |= {"train_mask", "val_mask", "test_mask"}
         yield from (name for name, value in store.items() if name not in used and getattr(value, "ndim", 0) > 0)
@@ -232,6 +238,40 @@ def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
     return np.concatenate(parts).astype(np.float32)
 
 
+def _edge_features(data: "BaseStorage | Data") -> EdgeFeatures | None:
+    """Edge attributes that are no weights: of several columns, or beside weights."""
+    attributes = _rows_of_attributes(data)
+    return None if attributes is None else edge_features_in_memory(attributes)
+
+
+def _edge_features_of_types(data: "HeteroData") -> EdgeFeatures | None:
+    """Edge attributes of all kinds, which are of one width."""
+    found = {kind: _rows_of_attributes(data[kind]) for kind in data.edge_types}
+    shapes = {kind: None if rows is None else rows.shape[1:] for kind, rows in found.items()}
+    if len({*shapes.values()}) > 1:
+        told = ", ".join(f"{kind} {'none' if shape is None else list(shape)}" for kind, shape in shapes.items())
+        raise InputError(
+            f"HeteroData's kinds of edges differ in the features of their edges, edge_attr ({told}): give all kinds as many "
+            f"columns (one column without edge_weight is a weight), or leave edge_attr out"
+        )
+    for kind, rows in found.items():
+        count = data[kind].edge_index.shape[1]
+        if rows is not None and len(rows) != count:
+            raise InputError(
+                f"HeteroData's edges {kind} have {len(rows)} rows of edge_attr for {count} edges: give one for each"
+            )
+    parts = [rows for rows in found.values() if rows is not None]
+    return edge_features_in_memory(*parts) if parts else None
+
+
+def _rows_of_attributes(store: "BaseStorage | Data") -> np.ndarray | None:
+    """Edge attributes that are no weights, a row an edge; None where there are none, or they have no columns."""
+    rows = None if _attributes_are_weights(store) else _attribute(store, "edge_attr")
+    if rows is not None and rows.ndim == 1:
+        rows = rows[:, None]
+    return None if rows is None or (rows.ndim == 2 and not rows.shape[1]) else rows
+
+
 def source_from_pyg_file(path: Path, leave_out: Collection[str] = ()) -> Source:
     """A `Data` or `HeteroData` that torch.save wrote, read without running anything that the file says."""
     with named_errors(path, "reading"):
@@ -310,9 +350,9 @@ def _weights(store: "BaseStorage") -> np.ndarray | None:
     return _attribute(store, "edge_weight")
 
 
-def _attributes_are_weights(store: "BaseStorage") -> bool:
+def _attributes_are_weights(store: "BaseStorage | Data") -> bool:
     weight, attributes = getattr(store, "edge_weight", None), _attribute(store, "edge_attr")
-    return weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1] == 1)
+    return weight is None and attributes is not None and (attributes.ndim == 1 or attributes.shape[1:2] == (1,))
 
 
 def _split(store: "BaseStorage") -> np.ndarray | None:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import InputError
+from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
 from weft.graph.values import checked_types
 
@@ -39,6 +40,7 @@ class Source:
     vertex_type_names: tuple[str, ...] | None = None
     edge_type_names: tuple[str, ...] | None = None
     left_out: tuple[str, ...] = ()  # what there is and is not imported
+    edge_features: EdgeFeatures | None = None  # of edges that are `numbered`
 
 
 def edges_in_memory(
@@ -47,6 +49,25 @@ def edges_in_memory(
     """The edges of [2, edges] (sources, destinations)."""
     chunk = EdgeChunk(edge_index[0], edge_index[1], weight, kind)
     return lambda: iter([chunk])
+
+
+def numbered(edges: EdgeReader, features: EdgeFeatures | None) -> EdgeReader:
+    """The edges, each with the number of its row of features; as they are where there are none."""
+    if features is None:
+        return edges
+
+    def read() -> Iterator[EdgeChunk]:
+        seen = 0
+        for chunk in edges():
+            first, seen = seen, seen + len(chunk.src)
+            if seen <= features.edges:  # else they are refused below
+                yield replace(chunk, number=np.arange(first, seen, dtype=np.int32))
+        if seen != features.edges:
+            raise InputError(
+                f"features of edges have {features.edges} rows for {seen} edges: give one for each, in order"
+            )
+
+    return read
 
 
 def features_by_type(features: np.ndarray | None, types: np.ndarray | None) -> tuple[FeatureTable, ...]:
@@ -115,8 +136,8 @@ def with_reverses(source: Source) -> Source:
     def edges() -> Iterator[EdgeChunk]:
         for chunk in source.edges():
             types = _types(chunk, names)
-            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types)
-            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(len(names)))
+            yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, types, chunk.number)
+            yield EdgeChunk(chunk.dst, chunk.src, chunk.weight, types + np.int32(len(names)), chunk.number)
 
     both = (*names, *(f"rev_{name}" for name in names))
     return replace(source, edges=edges, num_edges=2 * source.num_edges, edge_type_names=both)
@@ -124,6 +145,11 @@ def with_reverses(source: Source) -> Source:
 
 def with_self_relation(source: Source) -> Source:
     """Adds a self-loop of weight 1 to each vertex, as a relation of its own."""
+    if source.edge_features:
+        raise InputError(
+            "edges have features, and the loops of --self-relation would have none: add the loops to the edges, with a type "
+            "and features of theirs, or leave the features of edges out"
+        )
     names = _relation_names(source)
 
     def edges() -> Iterator[EdgeChunk]:

@@ -43,6 +43,7 @@ class GraphStatistics(TypedDict):
     multi_label: bool
     edge_weights: bool
     edge_types: int
+    edge_features: int
     homophily: float | None  # of the edges between labelled vertices, the share that joins those of one class
     bytes: int
     vertex_types: NotRequired[dict[str, VertexType]]
@@ -72,6 +73,7 @@ def graph_statistics(graph: Graph) -> GraphStatistics:
         "multi_label": graph.multi_label,
         "edge_weights": graph.edge_weight is not None,
         "edge_types": graph.num_edge_types,
+        "edge_features": graph.num_edge_features,
         "homophily": same / labelled if labelled else None,
         "bytes": _bytes(graph),
     }
@@ -119,6 +121,7 @@ def _bytes(graph: Graph) -> int:
         graph.indices,
         graph.edge_weight,
         graph.edge_type,
+        graph.edge_features,
         graph.vertex_type,
         graph.features,
         graph.labels,

@@ -7,9 +7,10 @@ import numpy as np
 import torch
 
 from weft.errors import ModelError
+from weft.graph import OF_EDGES
 from weft.nn.convolution import Call
 from weft.placements import Edges
-from weft.sampling import EDGE_VALUES, Block, Numbering, keys_of
+from weft.sampling import Block, Numbering, keys_of
 
 
 def surroundings(call: Call, block: Block) -> Edges:
@@ -37,7 +38,7 @@ def surroundings(call: Call, block: Block) -> Edges:
         ends = np.concatenate([ends, len(at) + 1 + np.arange(len(loops))])
         indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
         values = {}
-        for name in EDGE_VALUES:
+        for name in OF_EDGES:
             if (of_all := getattr(graph, name, None)) is not None:
                 mine, others = program.edge_values(name, block), torch.from_numpy(of_all[at])
                 values[name] = torch.cat([mine, others, others.new_ones(len(loops), *others.shape[1:])])

@@ -11,6 +11,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import (
+    OF_EDGES,
     DirectoryWriter,
     Graph,
     HeteroFeatures,
@@ -68,8 +69,8 @@ def _write_lists(
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
     indptr = running_sum(np.diff(graph.indptr)[order])
     directory.add(indptr=indptr)
-    names = [name for name in ("edge_weight", "edge_type") if getattr(graph, name) is not None]
-    writers = {name: directory.array(name, getattr(graph, name).dtype) for name in names}
+    of_edges = {name: array for name in OF_EDGES if (array := getattr(graph, name)) is not None}
+    writers = {name: directory.array(name, array.dtype, array.shape[1:]) for name, array in of_edges.items()}
     indices = directory.array("indices", graph.indices.dtype)
     for first, end in vertex_ranges(indptr, _CHUNK):
         begins, here = indptr[first : end + 1], order[first:end]
@@ -80,7 +81,9 @@ def _write_lists(
             starts = graph.indptr[here] - begins[:-1]
             positions = np.repeat(starts, np.diff(begins)) + np.arange(begins[0], begins[-1])
         for name, writer in writers.items():
-            writer.append(getattr(graph, name)[positions])
+            rows = _CHUNK // (graph.num_edge_features if name == "edge_features" else 1)
+            for begin in range(0, len(positions), max(1, rows)):
+                writer.append(of_edges[name][positions[begin : begin + max(1, rows)]])
         progress("renumbering", end, len(order))
 
 

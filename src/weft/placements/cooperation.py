@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners
-from weft.graph import running_sum
+from weft.graph import OF_EDGES, running_sum
 from weft.keys import Stream
 from weft.placements.layer import Layer, Program
 from weft.placements.placement import placement_named
@@ -23,7 +23,6 @@ from weft.placements.slices import whole_block
 from weft.placements.team import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, ranges
 from weft.plan import Plan
 from weft.sampling import (
-    EDGE_VALUES,
     Block,
     Sampler,
     SeedBalance,
@@ -243,7 +242,7 @@ class _DrawnLists:
         self.columns, self.names = [vertices[block.src.numpy()]], []
         if block.edge_ids is not None:
             ids = block.edge_ids.numpy()
-            self.names = [name for name in EDGE_VALUES if getattr(graph, name, None) is not None]
+            self.names = [name for name in OF_EDGES if getattr(graph, name, None) is not None]
             self.columns += [ids, *(_in_one(getattr(graph, name)[ids]) for name in self.names)]
         self.lengths = np.diff(self._indptr).astype(np.int32)
 

@@ -15,11 +15,12 @@ from torch import Tensor
 from weft.devices import Movable
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Route, SliceLayout
+from weft.graph import OF_EDGES
 from weft.placements.edges import Edges
 from weft.placements.layer import Layer
 from weft.placements.merge import Merge
 from weft.placements.team import Team
-from weft.sampling import EDGE_VALUES, Block, Topology, keys_of
+from weft.sampling import Block, Topology, keys_of
 
 # Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go
 # when all is, so of what travels an eighth is not overlapped.
@@ -98,7 +99,7 @@ def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:
 def whole_block(graph: Topology) -> Block:
     """All lists of a graph as one block, each vertex a source and a destination."""
     edges, vertices = len(graph.indices), len(graph.indptr) - 1
-    marked = any(getattr(graph, name, None) is not None for name in EDGE_VALUES)
+    marked = any(getattr(graph, name, None) is not None for name in OF_EDGES)
     ids = torch.arange(edges) if marked else None
     src = torch.from_numpy(np.array(graph.indices, dtype=np.int32))
     return Block(torch.from_numpy(np.array(graph.indptr, dtype=np.int64)), src, vertices, ids)

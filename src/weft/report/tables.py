@@ -79,6 +79,8 @@ def _graph_lines(f: GraphStatistics) -> list[tuple[str, str]]:
         lines.append(("split", ", ".join(f"{name} {count:,}" for name, count in f["split"].items())))
     if f["edge_weights"]:
         lines.append(("edge weights", "yes"))
+    if f["edge_features"]:
+        lines.append(("edge features", f"{f['edge_features']} x float32"))
     if "vertex_types" in f:
         kinds = f["vertex_types"].items()
         shown = [f"{name}: {kind['vertices']:,} with {kind['features']} features" for name, kind in kinds]

@@ -15,7 +15,6 @@ from weft.graph import Importance, SelfLoops
 from weft.operations import Turned
 
 T = TypeVar("T")
-EDGE_VALUES = ("edge_weight", "edge_type", "edge_features")  # a graph's, of each edge
 
 
 class Topology(Protocol):

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import Graph
+from weft.graph import OF_EDGES, Graph
 from weft.keys import Stream, key
 from weft.plugins import SAMPLERS
-from weft.sampling.block import EDGE_VALUES, Block, Sample, Topology, keys_of
+from weft.sampling.block import Block, Sample, Topology, keys_of
 from weft.threads import cached_property
 
 # Up to here an array of 4 bytes a vertex renumbers faster than a hash table: it stays within a large last-level cache.
@@ -63,7 +63,7 @@ class Sampler(ABC):
         self._graph = graph
         self._seed = seed
         self._threads = threads
-        self._want_edges = any(getattr(graph, name, None) is not None for name in EDGE_VALUES)
+        self._want_edges = any(getattr(graph, name, None) is not None for name in OF_EDGES)
         self._first, self._end = span or (0, len(graph.indptr) - 1)
         self._indptr = graph.indptr[self._first : self._end + 1]
 

@@ -27,10 +27,15 @@ def edited(then: Mapping[str, str], model: nn.Module) -> list[str]:
 
 
 def _digest(kind: type) -> str:
-    """Nothing, where its code is in no file that can be read: typed into a shell, or half-written."""
+    """Of its methods; nothing, where these are in no file that can be read: typed into a shell, or half-written.
+
+    Not of the class in one piece, which Python finds by a syntax tree: two threads may not make these at once.
+    """
     if kind not in _DIGESTS:
+        methods = [getattr(value, "fget", getattr(value, "__func__", value)) for value in vars(kind).values()]
         try:
-            _DIGESTS[kind] = sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
+            code = "".join(inspect.getsource(method) for method in methods if inspect.isfunction(method))
+            _DIGESTS[kind] = sha256(code.encode()).hexdigest()[:16]
         except (OSError, TypeError, SyntaxError):
             _DIGESTS[kind] = ""
     return _DIGESTS[kind]
