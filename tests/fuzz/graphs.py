@@ -21,7 +21,12 @@ def typed(path: Path) -> None:
         random.standard_normal((int((kinds == kind).sum()), width), dtype=np.float32)
         for kind, width in enumerate((5, 3, 0))
     )
-    given = {"features": HeteroFeatures(kinds, tables), "vertex_type": kinds, "vertex_type_names": ("a", "b", "c")}
+    given: dict[str, object] = {
+        "features": HeteroFeatures(kinds, tables),
+        "vertex_type": kinds,
+        "vertex_type_names": ("a", "b", "c"),
+    }
+    given["edge_features"] = random.standard_normal((2000, 3), dtype=np.float32)
     _graph(random, edge_type=random.integers(0, 2, 2000).astype(np.int32), edge_type_names=("x", "y"), **given).save(
         path
     )

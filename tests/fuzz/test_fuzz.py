@@ -13,7 +13,7 @@ from rounds import GraphRounds, TableRounds, contents, run_for
 
 from weft.cli import main
 from weft.errors import WeftError
-from weft.graph import EdgeOptions, Graph, find_source, import_graph
+from weft.graph import OF_EDGES, EdgeOptions, Graph, find_source, import_graph
 
 GRAPHS, TABLES = 216, 150  # cases of the quick round
 
@@ -38,7 +38,8 @@ def test_damaged_graphs_are_refused_or_the_same(tmp_path, kind, way):
             assert str(error), told
             assert main(["verify", str(tmp_path / "damaged")]) in (1, 2), told
             continue
-        for name in ("indptr", "indices", "edge_weight", "edge_type", "labels", "split", "original_ids", "vertex_type"):
+        names = ("indptr", "indices", *OF_EDGES, "labels", "split", "original_ids", "vertex_type")
+        for name in names:
             before, after = getattr(sound, name), getattr(found, name)
             assert (before is None and after is None) or np.array_equal(before, after), told
         everyone = np.arange(sound.num_vertices)

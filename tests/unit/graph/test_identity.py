@@ -9,7 +9,7 @@ from weft.graph import Graph, HeteroFeatures, RemoteGraph, identity
 from weft.partition import write_partitioned
 
 VERTICES, EDGES = 40, 300
-ARRAYS = ("features", "labels", "split", "vertex_type", "edge_weight", "edge_type", "indices")
+ARRAYS = ("features", "labels", "split", "vertex_type", "edge_weight", "edge_type", "edge_features", "indices")
 
 
 @pytest.fixture
@@ -23,6 +23,7 @@ def graph():
         split=rng.integers(0, 4, VERTICES),
         edge_weight=rng.random(EDGES).astype(np.float32),
         edge_type=rng.integers(0, 3, EDGES),
+        edge_features=rng.standard_normal((EDGES, 2)),
     )
     return replace(made, vertex_type=(np.arange(VERTICES) % 3).astype(np.uint8))
 

@@ -17,10 +17,8 @@ def data(**more):
 
 
 def test_arrays_that_are_not_used_are_refused_by_name():
-    with pytest.raises(
-        InputError, match=r"Data has edge_attr, pos, which Weft does not use.*--leave-out edge_attr,pos"
-    ):
-        Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)))
+    with pytest.raises(InputError, match=r"Data has area, pos, which Weft does not use.*--leave-out area,pos"):
+        Graph.from_pyg(data(area=torch.zeros(3, 4), pos=torch.zeros(3, 2)))
 
 
 def test_a_split_of_vertices_without_labels_is_refused_with_the_reason():
@@ -40,16 +38,11 @@ def test_links_that_were_split_already_are_refused_with_what_splits_them():
 
 def test_arrays_that_are_left_out_by_name_are_not_used():
     graph = Graph.from_pyg(data(edge_attr=torch.zeros(3, 4), pos=torch.zeros(3, 2)), leave_out=("edge_attr", "pos"))
-    assert graph.num_edges == 3 and graph.edge_weight is None
+    assert graph.num_edges == 3 and graph.edge_weight is None and graph.edge_features is None
 
 
 def test_attributes_of_one_column_are_weights():
     assert Graph.from_pyg(data(edge_attr=torch.ones(3, 1))).edge_weight.tolist() == [1, 1, 1]
-
-
-def test_attributes_beside_weights_are_refused():
-    with pytest.raises(InputError, match="has edge_attr"):
-        Graph.from_pyg(data(edge_attr=torch.ones(3, 1), edge_weight=torch.ones(3)))
 
 
 def test_masks_without_a_training_mask_are_refused():
@@ -70,12 +63,12 @@ def test_what_is_used_or_not_there_cannot_be_left_out():
             Graph.from_pyg(data(), leave_out=(name,))
 
 
-@pytest.mark.parametrize("place", ["edge_attr", "year", "shared"])
+@pytest.mark.parametrize("place", ["time", "year", "shared"])
 def test_hetero_data_too(place):
     hetero = HeteroData()
     hetero["paper"].x = torch.zeros(3, 2)
     hetero["paper", "cites", "paper"].edge_index = EDGES
-    target = {"edge_attr": hetero["paper", "cites", "paper"], "year": hetero["paper"], "shared": hetero}[place]
+    target = {"time": hetero["paper", "cites", "paper"], "year": hetero["paper"], "shared": hetero}[place]
     setattr(target, place, torch.zeros(3, 4))
     with pytest.raises(InputError, match=f"HeteroData has {place}"):
         Graph.from_pyg(hetero)
