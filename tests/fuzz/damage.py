@@ -245,6 +245,7 @@ _WRONG = {  # values that an array can't hold, for graphs of 200 vertices and 4 
     "indices": [-1, 200, (1 << 31) - 1, -(1 << 31)],
     "edge_weight": [np.nan, np.inf],
     "edge_type": [-1, 2, 1 << 30],
+    "edge_features": [np.nan, np.inf, -np.inf],
     "vertex_type": [3, 255],
     "features": [np.nan, np.inf, -np.inf],
     "labels": [-2, 4, 1 << 30],

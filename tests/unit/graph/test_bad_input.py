@@ -300,7 +300,7 @@ class TestDirectories:
         manifest = json.loads((where / "manifest.json").read_text())
         (where / "manifest.json").write_text(json.dumps(manifest | {"version": 99}))
         with pytest.raises(
-            GraphFormatError, match="version 99 of the graph format, this Weft reads version 1: upgrade"
+            GraphFormatError, match="version 99 of the graph format, this Weft reads versions 1 and 2: upgrade"
         ):
             Graph.open(where)
 
