@@ -175,7 +175,7 @@ class Met(NamedTuple):
     learned: bool = True  # do gradients go on from it?
     joined: Sequence[Joined] = ()  # rows from before it that are joined with those behind it
     alongside: Mapping[str, Alongside] = MappingProxyType({})  # other rows that it is given, among its own
-    of_edges: Mapping[str, Handle] = MappingProxyType({})  # values of edges that it is given
+    of_edges: Mapping[str, Handle] = MappingProxyType({})  # features of edges that it is given, or weights as such
     dtype: torch.dtype = torch.float32  # of its rows
 
 

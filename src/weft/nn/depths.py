@@ -34,7 +34,7 @@ class Walked(NamedTuple):
     wide: int  # columns of its rows going in
     out: int  # and coming out
     alongside: dict[str, Alongside]  # other rows that it is given, among its own
-    of_edges: dict[str, Handle]  # values of edges that it is given
+    of_edges: dict[str, Handle]  # features of edges that it is given, or weights as such
 
 
 def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
@@ -43,7 +43,8 @@ def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
 
     def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
         alongside = {name: value for name, value in given.items() if isinstance(value, Alongside)}
-        of_edges = {name: value for name, value in given.items() if isinstance(value, Handle)}
+        handles = {name: value for name, value in given.items() if isinstance(value, Handle)}
+        of_edges = {name: handle for name, handle in handles.items() if handle.dim() == 2 or handle.column}
         met.setdefault(depth, Walked(conv, *widths, alongside, of_edges))
 
     deepest = _walk(model, width, meet)

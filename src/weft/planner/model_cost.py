@@ -233,7 +233,7 @@ class _Bench:
 
     def _there(self, layer: Layer, x: Tensor | None = None) -> tuple[Layer, Tensor]:
         """A layer on the device, and rows that go into it: some of these, or of whichever."""
-        layer = _with_features(layer, self._graph).to(self._device)
+        layer = layer.to(self._device)
         rows = (self._x if x is None else x)[: layer.here.block.num_src].detach().requires_grad_(self._learned)
         if self._depth == 0:
             layer.inputs.fetched(rows)
@@ -252,7 +252,9 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
     """
     rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [some_vertices(graph, count) for count in rows]
-    layers = [_with_features(whole_layer(sources, out, out * least), graph) for sources, out in pairwise(rows)]
+    layers: list[Layer] = [whole_layer(sources, out, out * least) for sources, out in pairwise(rows)]
+    for layer in layers:
+        _give_features(layer, graph.num_edge_features)
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
     x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
@@ -271,11 +273,12 @@ def whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
     return WholeLayer(random_block(sources, destinations, edges))
 
 
-def _with_features(layer: Layer, graph: Graph) -> Layer:
-    """The layer, its edges with features as many as the graph's."""
-    for block in (edges.block for edges in layer.parts if graph.num_edge_features):
-        block.values.setdefault("edge_features", torch.ones(block.num_edges, graph.num_edge_features))
-    return layer
+def _give_features(layer: Layer, columns: int) -> None:
+    """Let a layer's edges have so many features, and weigh 1, unless they do."""
+    for block in (edges.block for edges in layer.parts):
+        like = torch.ones(block.num_edges, device=block.src.device)
+        block.values.setdefault("edge_features", like[:, None].expand(-1, columns))
+        block.values.setdefault("edge_weight", like)
 
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:
@@ -382,6 +385,8 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm, made_up=True)
     run = Pass([len(ids) for ids in held], held, (), program.descend)
     given = _edge_types(conv, layer) | dict(met.of_edges) | dict(met.alongside)
+    for handle in met.of_edges.values():
+        _give_features(layer, handle.size(-1))
     return convolve(conv, x, depth, program, run, given, met.convolution)
 
 
