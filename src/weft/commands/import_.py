@@ -48,6 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     tables.add_argument("--dst", default="dst", help="edge table: the column of destinations (default dst)")
     tables.add_argument("--weight", help="edge table: the column of edge weights")
     tables.add_argument("--type", help="edge table: the column of edge types")
+    tables.add_argument("--edge-features", help="edge table: the columns of features of edges, such as 'since,f*'")
     tables.add_argument("--id", default="id", help="vertex table: the column of ids (default id)")
     tables.add_argument("--features", help="vertex table: the columns of features, such as 'age,height' or 'f*'")
     tables.add_argument("--label", help="vertex table: the column of labels (several: one column a class, 0 or 1)")
@@ -133,6 +134,7 @@ def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
         ("--reverse-relations: write the reverse edges into the table, with a type", args.reverse_relations),
         ("--self-relation: write the loops into the table, with a type", args.self_relation),
         ("--leave-out: of tables, only the columns that are named are imported", args.leave_out),
+        ("--edge-features: import the table on one machine, without --on ray", args.edge_features),
     ):
         if given:
             raise ConfigError(f"--on ray does not know {flag}")
@@ -162,15 +164,24 @@ def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
 
 def _columns(args: argparse.Namespace) -> weft.graph.TableColumns:
     return weft.graph.TableColumns(
-        args.src, args.dst, args.weight, args.type, args.id, args.features, args.label, args.split_column
+        args.src,
+        args.dst,
+        args.weight,
+        args.type,
+        args.id,
+        args.features,
+        args.label,
+        args.split_column,
+        args.edge_features,
     )
 
 
 def _given_for_tables(args: argparse.Namespace) -> str | None:
     """The first option given of those that only one table of edges, with its vertices, listens to."""
-    flags = ("--src", "--dst", "--weight", "--type", "--id", "--features", "--label", "--split-column", "--ids")
+    of_edges = ("--src", "--dst", "--weight", "--type", "--edge-features")
+    flags = (*of_edges, "--id", "--features", "--label", "--split-column", "--ids", "--vertices")
     usual = {"--src": "src", "--dst": "dst", "--id": "id"}
-    values = {flag: getattr(args, flag[2:].replace("-", "_")) for flag in (*flags, "--vertices")}
+    values = {flag: getattr(args, flag[2:].replace("-", "_")) for flag in flags}
     return next((flag for flag, value in values.items() if value != usual.get(flag)), None)
 
 

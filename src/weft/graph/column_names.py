@@ -20,6 +20,7 @@ class TableColumns:
     features: str | None = None
     label: str | None = None
     split: str | None = None
+    edge_features: str | None = None
 
 
 def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
@@ -70,6 +71,25 @@ def edge_columns(named: TableColumns, there: Sequence[str], where: str) -> tuple
     return ends, weight, kind
 
 
+def edge_feature_columns(named: TableColumns, there: Sequence[str], where: str) -> list[str]:
+    """The columns of an edge table's features; patterns pass by its other columns."""
+    ends, weight, kind = edge_columns(named, there, where)
+    others = [name for name in (*ends, weight, kind) if name]
+    return _features(named.edge_features, others, there, where, "source, destination, weight or type")
+
+
+def _features(wanted: str | None, others: Sequence[str], there: Sequence[str], where: str, roles: str) -> list[str]:
+    """The columns of features, which are none of `others`; these have `roles`."""
+    found = matching(wanted, there, where) if wanted else []
+    both = [name for name in others if name in found]
+    by_name = [part.strip() for part in [wanted, *wanted.split(",")]] if wanted else []
+    if wrong := [name for name in both if name in by_name] or (both if both == found else []):
+        raise InputError(
+            f"{where}: column {wrong[0]!r} is named as a feature, and as {roles} too: it can be one of them"
+        )
+    return [name for name in found if name not in both]
+
+
 def _check_roles(roles: Sequence[tuple[str, str]], where: str) -> None:
     """No column is named for two things."""
     known: dict[str, str] = {}
@@ -89,11 +109,5 @@ def vertex_columns(
     labels = matching(named.label, there, where) if named.label else []
     roles = [("id", ids), *(("label", label) for label in labels), *([("split", split)] if split else [])]
     _check_roles(roles, where)
-    features = matching(named.features, there, where) if named.features else []
-    others = [name for name in (ids, *labels, split) if name in features]
-    by_name = [part.strip() for part in [named.features, *named.features.split(",")]] if named.features else []
-    if wrong := [name for name in others if name in by_name] or (others if others == features else []):
-        raise InputError(
-            f"{where}: column {wrong[0]!r} is named as a feature, and as id, label or split too: it can be one of them"
-        )
-    return ids, [name for name in features if name not in others], labels, split
+    others = [name for name in (ids, *labels, split) if name]
+    return ids, _features(named.features, others, there, where, "id, label or split"), labels, split

@@ -121,7 +121,7 @@ def feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> n
         lengths = pc.list_value_length(column)
         low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
         if column.null_count:
-            raise InputError(f"{path}: column {name} lacks some of its lists near row {row}: give every vertex one")
+            raise InputError(f"{path}: column {name} lacks some of its lists near row {row}: give every row one")
         if low != high:
             raise InputError(
                 f"{path}: the lists of column {name} near row {row} have {low} to {high} values; all must be as long"

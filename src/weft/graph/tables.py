@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -14,7 +15,7 @@ import pyarrow.parquet
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError, StorageError, reason_of
-from weft.graph.column_names import TableColumns, edge_columns, one_column, vertex_columns
+from weft.graph.column_names import TableColumns, edge_columns, edge_feature_columns, one_column, vertex_columns
 from weft.graph.columns import (
     OtherSpellingError,
     cast,
@@ -28,9 +29,10 @@ from weft.graph.columns import (
     owners_of,
     splits_of,
 )
+from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.remote_file import RemoteFile, name_at
-from weft.graph.source import FeatureTable, Source
+from weft.graph.source import FeatureTable, Source, numbered
 from weft.graph.vertex_names import text_column, text_of
 from weft.threads import cached_property
 
@@ -189,6 +191,18 @@ def source_from_tables(
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     edge_table = Table(edges, (named.src, named.dst))
+    source = _of_tables(edge_table, nodes, named, ids, vertices)
+    if not named.edge_features:
+        return source
+    features = _edge_features(edge_table, edge_feature_columns(named, edge_table.columns(), str(edges)))
+    return replace(source, edges=numbered(source.edges, features), edge_features=features)
+
+
+def _of_tables(
+    edge_table: Table, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
+) -> Source:
+    """The graph without features of edges."""
+    edges = edge_table.path
     wanted, weight, kind = edge_columns(named, edge_table.columns(), str(edges))
     extra = {what: column for what, column in (("weight", weight), ("type", kind)) if column}
     if nodes is None and (named.features or named.label or named.split):
@@ -197,7 +211,8 @@ def source_from_tables(
         raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
     if ids not in (None, "positions", "names"):
         raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
-    left_out = edge_table.others([*wanted, *extra.values()])
+    features = edge_feature_columns(named, edge_table.columns(), str(edges))
+    left_out = edge_table.others([*wanted, *extra.values(), *features])
     if nodes is not None:
         source = _with_nodes(edge_table, wanted, extra, Table(nodes), named, ids)
         return replace(source, left_out=(*left_out, *source.left_out))
@@ -437,6 +452,13 @@ def _highest(table: Table, wanted: list[str]) -> int:
 def _is_text(table: Table, column: str) -> bool:
     batch = next(iter(table.read([column])), None)
     return batch is not None and is_string(decoded(batch.column(0)).type)
+
+
+def _edge_features(table: Table, columns: list[str]) -> EdgeFeatures | None:
+    """The features of the edges of a table, which are read once for their width; none where there are no edges."""
+    shapes = [rows.shape for rows in _feature_rows(table, columns)]
+    count, width = sum(rows for rows, _ in shapes), shapes[0][1] if shapes else 0
+    return EdgeFeatures(count, width, partial(_feature_rows, table, columns)) if width else None
 
 
 def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:

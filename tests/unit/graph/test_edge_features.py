@@ -5,14 +5,27 @@ from collections import Counter
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
 import pytest
 import torch
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.transforms import ToSparseTensor
 
 from weft.cli import main
-from weft.errors import GraphFormatError, InputError
-from weft.graph import Graph, checks, edge_features, edges_to_csr, graph_statistics, split_links
+from weft.errors import ConfigError, GraphFormatError, InputError
+from weft.graph import (
+    Graph,
+    ShardRequest,
+    TableColumns,
+    checks,
+    edge_features,
+    edges_to_csr,
+    graph_statistics,
+    split_links,
+)
+from weft.graph.shards.request import described
 from weft.partition import renumber, write_partitioned
 
 VERTICES, EDGES, WIDTH = 12, 150, 3
@@ -363,3 +376,68 @@ class TestCommand:
         assert json.loads(capsys.readouterr().out)["edge_features"] == WIDTH
         assert main(["partition", str(tmp_path / "g"), str(tmp_path / "parts"), "--parts", "2"]) == 0
         assert Counter(rows_of(Graph.open(tmp_path / "parts"))) == Counter(rows_given(edges, features))
+
+
+class TestTables:
+    @pytest.fixture
+    def table(self, tmp_path, edges, features):
+        columns = {"src": edges[0], "dst": edges[1], "w": np.arange(EDGES) / 4}
+        columns |= {f"f{column}": features[:, column].astype(np.float64) for column in range(WIDTH)}
+        table = pa.table(columns | {"both": pa.array(features[:, 1:].tolist(), pa.list_(pa.float32()))})
+        pa.parquet.write_table(table, tmp_path / "edges.parquet", row_group_size=40)
+        pa.csv.write_csv(table.drop_columns("both"), tmp_path / "edges.csv")
+        return tmp_path
+
+    @pytest.mark.parametrize("flags", [[], ["--ids", "names"], ["--weight", "w"]])
+    @pytest.mark.parametrize(
+        "kind, wanted", [("csv", "f*"), ("csv", "f0,f1,f2"), ("parquet", "f*"), ("parquet", "f0,both")]
+    )
+    def test_columns_of_an_edge_table(self, table, edges, features, kind, wanted, flags, capsys):
+        out = table / "g"
+        assert main(["import", str(table / f"edges.{kind}"), str(out), "--edge-features", wanted, *flags]) == 0
+        graph = Graph.open(out)
+        told = capsys.readouterr().out
+        assert (f"edges.{kind}: f1" in told) == (wanted == "f0,both") and (": w" in told) == ("--weight" not in flags)
+        named = edges if graph.names is None else np.argsort(graph.names.to_numpy())[edges]
+        weight = np.arange(EDGES) / 4 if "--weight" in flags else None
+        assert Counter(rows_of(graph)) == Counter(rows_given(named, features, weight))
+
+    def test_beside_a_vertex_table(self, table, edges, features):
+        (table / "nodes.csv").write_text("id\n" + "\n".join(map(str, range(VERTICES))) + "\n")
+        given = ["--nodes", str(table / "nodes.csv"), "--edge-features", "f*", "--undirected"]
+        assert main(["import", str(table / "edges.csv"), str(table / "g"), *given]) == 0
+        made = Graph.from_arrays(edges, num_vertices=VERTICES, edge_features=features, undirected=True)
+        assert rows_of(Graph.open(table / "g")) == rows_of(made)
+
+    @pytest.mark.parametrize(
+        "flags, said",
+        [
+            (
+                ["--edge-features", "f0,w", "--weight", "w"],
+                "'w' is named as a feature, and as source, destination, weight",
+            ),
+            (["--edge-features", "dst"], "'dst' is named as a feature, and as source"),
+            (["--edge-features", "age"], "has no column 'age'"),
+            (
+                ["--edge-features", "f0", "--on", "ray"],
+                "features of edges do not come into graphs that are made in shards",
+            ),
+        ],
+    )
+    def test_what_can_not_be_is_refused(self, table, flags, said, capsys):
+        assert main(["import", str(table / "edges.parquet"), str(table / "g"), *flags]) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+
+    def test_shards_have_none(self, table):
+        request = ShardRequest(str(table / "edges.parquet"), columns=TableColumns(edge_features="f*"))
+        with pytest.raises(ConfigError, match="features of edges do not come into graphs that are made in shards"):
+            described(request)
+
+    def test_missing_values_are_refused_by_their_place(self, table, capsys):
+        (table / "edges.csv").write_text("src,dst,a,b\n0,1,1,2\n1,0,,3\n")
+        assert main(["import", str(table / "edges.csv"), str(table / "g"), "--edge-features", "a,b"]) == 2
+        assert "feature column a holds nothing in row 1" in " ".join(capsys.readouterr().err.split())
+
+    def test_other_sources_do_not_listen(self, table, capsys):
+        assert main(["import", "cora", str(table / "g"), "--edge-features", "f*"]) == 2
+        assert "--edge-features goes with tables" in " ".join(capsys.readouterr().err.split())

@@ -90,6 +90,11 @@ def _check(request: ShardRequest) -> None:
         raise ConfigError("features, labels, split and owners are columns of the vertex table: name it with --nodes")
     if named.label and not named.split:
         raise InputError("there are labels but no split: name its column with --split-column")
+    if named.edge_features:
+        raise ConfigError(
+            "features of edges do not come into graphs that are made in shards: import the table on one machine (without "
+            "--on ray), or drop --edge-features"
+        )
     if named.type:
         request.options.check_for_types()
     if request.parts is not None and request.parts < 1:
