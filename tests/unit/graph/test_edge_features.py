@@ -16,6 +16,7 @@ from torch_geometric.transforms import ToSparseTensor
 from weft.cli import main
 from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph import (
+    EdgeOptions,
     Graph,
     ShardRequest,
     TableColumns,
@@ -152,6 +153,16 @@ class TestArrays:
     def test_too_many_edges_are_refused(self):
         with pytest.raises(InputError, match="2,147,483,648 edges are too many to have features"):
             edge_features.EdgeFeatures(TOO_MANY, 1, lambda: iter(()))
+
+    def test_numbers_travel_bit_by_bit(self, monkeypatch):
+        """Where weights do: as those, some would be no numbers, and others too small."""
+        numbers = np.array([0x7FA00000, 0, 1, 0x7FFFFFFF, 0x7F800000, 0x7FC00001], dtype=np.int32)
+        chunk = edges_to_csr.EdgeChunk(np.arange(6), np.zeros(6, dtype=int), number=numbers)
+        rows = edge_features.EdgeFeatures(TOO_MANY - 1, 1, lambda: iter(()))
+        monkeypatch.setattr(edge_features.EdgeFeatures, "taken", lambda _self, taken, _progress: taken)
+        for options in ({}, {"drop_duplicates": True}, {"self_loops": "remove"}):
+            maker = edges_to_csr._ListsMaker(lambda: iter([chunk]), 6, EdgeOptions(**options), features=rows)
+            assert maker.features(0, 6).tolist() == numbers[1 if "self_loops" in options else 0 :].tolist()
 
     def test_rows_of_no_columns_are_none(self, edges):
         graph = Graph.from_arrays(edges, num_vertices=VERTICES, edge_features=np.zeros((EDGES, 0)))
@@ -420,7 +431,7 @@ class TestTables:
             (["--edge-features", "age"], "has no column 'age'"),
             (
                 ["--edge-features", "f0", "--on", "ray"],
-                "features of edges do not come into graphs that are made in shards",
+                "--on ray does not know --edge-features: import the table on one",
             ),
         ],
     )

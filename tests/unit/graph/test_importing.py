@@ -329,6 +329,7 @@ def test_ogb_through_its_package(tmp_path, monkeypatch):
 
         def __getitem__(self, index):
             graph = {"edge_index": np.array([[0, 1], [1, 2]]), "num_nodes": 4, "node_feat": np.ones((4, 2), np.float32)}
+            graph["edge_feat"] = np.array([[1, 2, 3], [4, 5, 6]])
             return graph, np.array([[0], [1], [0], [np.nan]])
 
         def get_idx_split(self):
@@ -343,6 +344,9 @@ def test_ogb_through_its_package(tmp_path, monkeypatch):
     graph = Graph.open(tmp_path / "g")
     assert graph.labels.tolist() == [0, 1, 0, -1]
     assert graph.split.tolist() == [0, 1, 2, 3]
+    assert graph.edge_features.tolist() == [[1, 2, 3], [4, 5, 6]]
+    assert main(["import", "ogb:ogbn-made-up", str(tmp_path / "without"), "--leave-out", "edge_feat"]) == 0
+    assert Graph.open(tmp_path / "without").edge_features is None
 
 
 def test_a_drawn_split_is_seeded(folder, tmp_path):
