@@ -81,9 +81,9 @@ def _write_lists(
             starts = graph.indptr[here] - begins[:-1]
             positions = np.repeat(starts, np.diff(begins)) + np.arange(begins[0], begins[-1])
         for name, writer in writers.items():
-            rows = _CHUNK // (graph.num_edge_features if name == "edge_features" else 1)
-            for begin in range(0, len(positions), max(1, rows)):
-                writer.append(of_edges[name][positions[begin : begin + max(1, rows)]])
+            rows = max(1, _CHUNK // (graph.num_edge_features if name == "edge_features" else 1))
+            for begin in range(0, len(positions), rows):
+                writer.append(of_edges[name][positions[begin : begin + rows]])
         progress("renumbering", end, len(order))
 
 
