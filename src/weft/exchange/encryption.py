@@ -68,7 +68,7 @@ def _context(kind: int, file: str) -> ssl.SSLContext:
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
         reason = (
-            (error.reason or "no PEM is in it").lower().replace("_", " ")
+            (error.reason or "it lacks a key, or a certificate").lower().replace("_", " ")
             if isinstance(error, ssl.SSLError)
             else str(error)
         )

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import MaxAggregation, MeanAggregation, MessagePassing, SumAggregation
 
 from weft import plugins
 from weft.errors import ModelError
@@ -15,7 +15,7 @@ from weft.meter import Meter
 from weft.nn.alongside import Alongside
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
-from weft.nn.convolution import Call, Convolution
+from weft.nn.convolution import Call, Convolution, does_as_its_class
 from weft.nn.depths import Joined, Passage, attributes_there, check_can_run, edge_arguments, passage, walk
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
@@ -23,6 +23,7 @@ from weft.nn.rows import Pass, call_model, taken_by
 from weft.placements import Program
 from weft.sampling import Sample
 
+_AGGREGATIONS = {"add": SumAggregation, "sum": SumAggregation, "mean": MeanAggregation, "max": MaxAggregation}
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
 
 
@@ -142,7 +143,7 @@ def convolve(
         name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and value.is_plainly(name)
     }
     weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
-    others = {name: value for name, value in given.items() if name not in as_they_are}
+    others = {name: value for name, value in given.items() if name not in as_they_are | convolution.ignores}
     served = (
         others.keys() == convolution.alongside
         and (types == convolution.typed or convolution.ignores_types)
@@ -197,7 +198,13 @@ def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
 def as_its_class(conv: MessagePassing) -> bool:
     """Has it no options or hooks that change its message passing?"""
     plain = conv.flow == "source_to_target" and not conv.explain and conv.decomposed_layers == 1
-    return plain and not _has_steps_of_its_own(conv)
+    return plain and _aggregates_as_it_says(conv) and not _has_steps_of_its_own(conv)
+
+
+def _aggregates_as_it_says(conv: MessagePassing) -> bool:
+    """Or was its aggregation replaced, or what it says of it?"""
+    wanted = _AGGREGATIONS.get(conv.aggr) if isinstance(conv.aggr, str) else None
+    return wanted is None or (type(conv.aggr_module) is wanted and does_as_its_class(conv.aggr_module))
 
 
 def _has_steps_of_its_own(conv: MessagePassing) -> bool:

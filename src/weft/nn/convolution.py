@@ -108,6 +108,7 @@ class Convolution(ABC):
     typed: ClassVar[bool] = False  # does it need the types of edges?
     weighted: ClassVar[bool] = True  # does it take edge weights into account, where it is given some?
     ignores_types: ClassVar[bool] = False  # is it no different with them?
+    ignores: ClassVar[frozenset[str]] = frozenset()  # values of edges that it may be given, and does nothing with
     alongside: ClassVar[frozenset[str]] = frozenset()  # other rows that it is given, by name
     unrolls: ClassVar[bool] = False  # is it taken apart into hops, each of which runs as a convolution of its own?
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?

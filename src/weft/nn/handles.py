@@ -1,6 +1,6 @@
 """Handles: what stands for a graph's edges in a model's forward, until a convolution gets them of a block."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -12,6 +12,18 @@ EDGE_ARGUMENTS = ("edge_weight", "edge_type")
 FEATURES = "edge_features"  # as a graph has them; of which
 ATTRIBUTES = "edge_attr"  # is PyG's name, and where there are none, of what edges weigh, as a column
 
+_HARMLESS = (
+    "dtype",
+    "device",
+    "ndim",
+    "layout",
+    "requires_grad",
+    "is_leaf",
+    "is_sparse",
+    "is_cuda",
+    "is_meta",
+    "grad_fn",
+)
 _TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
 
 
@@ -27,8 +39,9 @@ class Handle(Tensor):
 
         `columns`: of features.
         """
-        shape = (2, 0) if name == "edge_index" else (0, columns) if name == FEATURES else (0,)
-        handle = torch.empty(shape, dtype=torch.int64).as_subclass(Handle)
+        shape = (2, 0) if name == "edge_index" else (0, columns) if name == FEATURES else (0, 1) if column else (0,)
+        dtype = torch.float32 if name in ("edge_weight", FEATURES) else torch.int64
+        handle = torch.empty(shape, dtype=dtype).as_subclass(Handle)
         handle.stands_for, handle.column = name, column
         return handle
 
@@ -49,7 +62,12 @@ class Handle(Tensor):
         if isinstance(of, Handle):
             if _makes_column(name, args[1:], kwargs or {}) and of.stands_for in EDGE_ARGUMENTS:
                 return Handle.of(of.stands_for, column=True)
-            if name in ("__get__", "as_subclass", "dim", "size"):
+            if name == "__get__":
+                name = func.__self__.__name__  # type: ignore[attr-defined]  # of a property
+            if name in ("size", "shape"):
+                sizes = Sizes(of)
+                return sizes[given[0]] if (given := (*args[1:], *(kwargs or {}).values())) and name == "size" else sizes
+            if name in ("as_subclass", "dim", *_HARMLESS):
                 with torch._C.DisableTorchFunctionSubclass():
                     return func(*args, **(kwargs or {}))
             if _keeps_values(of, name, (*args[1:], *(kwargs or {}).values())):
@@ -58,6 +76,36 @@ class Handle(Tensor):
             f"the model computes with the graph's edges outside of a convolution ({name} in "
             f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
             f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
+        )
+
+
+class Sizes(tuple):
+    """The shape of what a handle stands for, but for how many edges there are, which differs from block to block."""
+
+    def __new__(cls, handle: Handle) -> "Sizes":
+        """Nought, where the edges are counted."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return super().__new__(cls, handle.shape)
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return tuple(self[one] for one in range(*at.indices(len(self))))
+        return self._known(super().__getitem__(at))
+
+    def __iter__(self) -> Iterator[int]:
+        return (self[at] for at in range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        return self._known(0) == other
+
+    __ne__ = __eq__
+
+    def _known(self, size: int) -> int:
+        if size:
+            return size
+        raise ModelError(
+            f"the model asks how many edges there are (in {caller_outside('torch', 'weft')}), and blocks have others from "
+            f"layer to layer: move what is computed by it into a MessagePassing convolution"
         )
 
 

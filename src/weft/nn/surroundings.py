@@ -10,7 +10,7 @@ from weft.errors import ModelError
 from weft.graph import OF_EDGES
 from weft.nn.convolution import Call
 from weft.placements import Edges
-from weft.sampling import Block, Numbering, keys_of
+from weft.sampling import Block, Numbering, Topology, keys_of
 
 
 def surroundings(call: Call, block: Block) -> Edges:
@@ -24,7 +24,7 @@ def surroundings(call: Call, block: Block) -> Edges:
             )
         ids = (layer.src_ids if layer.crosses else program.vertices[call.depth]).numpy()
         first, counts = graph.indptr[ids], graph.indptr[ids + 1] - graph.indptr[ids]
-        if not program.made_up and not np.array_equal(counts[: block.num_dst], np.diff(block.indptr.numpy())):
+        if not program.made_up and not _are_whole(block, ids, graph):
             raise ModelError(
                 f"{call.conv} looks at the edges of neighbours, too, as for their degrees, of which batches draw some: take "
                 f"all of them (full_graph = true, or fanouts of -1), or weigh edges before (PyG's GCNNorm) and give it "
@@ -46,6 +46,17 @@ def surroundings(call: Call, block: Block) -> Edges:
         return Edges(wide, keys=keys_of(graph, np.concatenate([ids, beyond])))
 
     return block.remembered("surroundings", lambda: block.from_host(make))
+
+
+def _are_whole(block: Block, ids: np.ndarray, graph: Topology) -> bool:
+    """Are the lists of a block's destinations all that the graph has?"""
+    own = ids[: block.num_dst]
+    if not np.array_equal(graph.indptr[own + 1] - graph.indptr[own], np.diff(block.indptr.numpy())):
+        return False
+    at = np.arange(block.num_edges) + np.repeat(
+        graph.indptr[own] - block.indptr.numpy()[:-1], np.diff(block.indptr.numpy())
+    )
+    return np.array_equal(graph.indices[at], ids[block.src.numpy()])
 
 
 def _numbered(ids: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

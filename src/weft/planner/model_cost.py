@@ -384,9 +384,10 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
     held = [some_vertices(graph, len(x))] * (depth + 1) + [some_vertices(graph, layer.num_dst)]
     program = Program([layer] * (depth + 1), held, held, graph, comm=layer.comm, made_up=True)
     run = Pass([len(ids) for ids in held], held, (), program.descend)
-    given = _edge_types(conv, layer) | dict(met.of_edges) | dict(met.alongside)
-    for handle in met.of_edges.values():
-        _give_features(layer, handle.size(-1))
+    of_edges = {name: one for name, one in met.of_edges.items() if getattr(graph, one.stands_for, None) is not None}
+    given = _edge_types(conv, layer) | of_edges | dict(met.alongside)
+    if of_edges:
+        _give_features(layer, graph.num_edge_features)
     return convolve(conv, x, depth, program, run, given, met.convolution)
 
 

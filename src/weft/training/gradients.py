@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node, get_gradient_edge
+from torch.nn.parameter import is_lazy
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 from torch.utils.hooks import RemovableHandle
 
@@ -60,6 +61,7 @@ class GradientSync:
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
         self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
+        self._moving = [one for one in self._parameters if one.is_floating_point() and not is_lazy(one)]
         self._begun, self._syncs = (
             self._size(),
             0,
@@ -117,7 +119,7 @@ class GradientSync:
 
     def _size(self) -> Tensor:
         """How large all parameters are together: another number, where some are others."""
-        sizes = [parameter.detach().abs().sum(dtype=torch.float64) for parameter in self._parameters]
+        sizes = [parameter.detach().abs().sum(dtype=torch.float64) for parameter in self._moving]
         return torch.stack(sizes).sum() if sizes else torch.zeros((), dtype=torch.float64)
 
     def _marks(self) -> list[float | Tensor]:
@@ -156,9 +158,10 @@ class GradientSync:
 
     def _are_apart(self, spread: float, moved: float) -> bool:
         """Is it more than rounding? Both are squares, over all pairs of workers."""
-        if spread <= max(_OF_MOVED**2, 16 * torch.finfo(self._parameters[0].dtype).eps) * moved:
+        rounding = max((torch.finfo(parameter.dtype).eps for parameter in self._moving), default=0.0)
+        if spread <= max(_OF_MOVED**2, 16 * self._comm.size * rounding) * moved:
             return False
-        squares = sum(float(parameter.detach().double().square().sum()) for parameter in self._parameters)
+        squares = sum(float(parameter.detach().double().square().sum()) for parameter in self._moving)
         return spread > (_OF_SIZE * self._comm.size) ** 2 * squares
 
     def close(self) -> None:
@@ -300,12 +303,12 @@ def _watch_steps() -> None:
 def _check_summed(optimizer: Optimizer, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]] | None:
     """Called before each step of an optimizer; one with a closure makes its gradients in it, and is looked at there."""
     closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-    if closure is None:
+    if not callable(closure):  # some are given numbers
         _check_gradients(optimizer)
         return None
 
-    def looked_at() -> object:
-        loss = closure()
+    def looked_at(*given: Any, **more: Any) -> object:
+        loss = closure(*given, **more)
         _check_gradients(optimizer)
         return loss
 

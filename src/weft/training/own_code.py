@@ -15,7 +15,7 @@ _DIGESTS: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 def code_of(model: nn.Module) -> dict[str, str]:
     """A digest of the code of each class of a model that comes with neither torch nor PyG nor Weft, by its name."""
     found: dict[str, list[str]] = {}
-    for kind in {type(module) for module in model.modules()}:
+    for kind in {kind for module in model.modules() for kind in type(module).__mro__ if issubclass(kind, nn.Module)}:
         if kind.__module__.split(".")[0] not in _WITH_WEFT and (digest := _digest(kind)):
             found.setdefault(kind.__qualname__, []).append(digest)
     return {name: " ".join(sorted(digests)) for name, digests in sorted(found.items())}

@@ -256,10 +256,53 @@ def test_models_with_other_arguments_are_refused():
 
     with pytest.raises(ModelError, match=r"Sequential.forward takes input alone, and no edge_index"):
         _ = BlockModel(nn.Sequential(SAGEConv(WIDTH, CLASSES))).depth
+    graph, _ = make_graph(weighted=True)
     with pytest.raises(
         ModelError, match=r"OfEdges.forward takes edge_attr, features of edges, or what they weigh, .* edge_dim=1"
     ):
-        _ = BlockModel(OfEdges()).depth
+        run_model(OfEdges().double(), graph, rand(120, WIDTH), torch.arange(10), 1)
+
+
+class Asks(nn.Module):
+    """For something of the edges, between two convolutions."""
+
+    def __init__(self, asked):
+        super().__init__()
+        self.first, self.last, self.asked = SAGEConv(WIDTH, 8), GATConv(8, CLASSES), asked
+
+    def forward(self, x, edge_index, edge_weight):
+        h = self.first(x, edge_index)
+        return self.last(h * self.asked(edge_index, edge_weight, h), edge_index)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda edges, weight, h: edges.size(1),
+        lambda edges, weight, h: edges.shape[1] > 0,
+        lambda edges, weight, h: weight.size(0),
+        lambda edges, weight, h: weight.view(-1, 1).shape[0],
+        lambda edges, weight, h: edges.shape == (2, 5),
+        lambda edges, weight, h: [*edges.size()][0],
+        lambda edges, weight, h: edges.T.shape[1],
+    ],
+)
+def test_how_many_edges_there_are_is_no_models_business(asked):
+    with pytest.raises(ModelError, match=r"asks how many edges there are|computes with the graph's edges outside"):
+        _ = BlockModel(Asks(asked)).depth
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        lambda edges, weight, h: edges.size(0) - 1,
+        lambda edges, weight, h: edges.dim() - 1 + edges.shape[0] - 2,
+        lambda edges, weight, h: h.to(weight.dtype) / h.clamp(min=1),
+        lambda edges, weight, h: weight.view(-1, 1).size(-1) if weight.unsqueeze(1).dim() == 2 else None,
+    ],
+)
+def test_what_does_not_hang_on_that_may_be_asked(asked):
+    assert BlockModel(Asks(asked)).depth == 2
 
 
 class Between(nn.Module):

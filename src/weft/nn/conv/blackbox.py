@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -44,9 +45,9 @@ class BlackBox(Convolution):
         self._numbers_lone = False
 
     def run(self, call: Call) -> Tensor:
-        return call.layer.merge(_OwnForward(call, self._looks_on), call.x)
+        return call.layer.merge(_OwnForward(call, partial(self._looks_on, call)), call.x)
 
-    def _looks_on(self, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+    def _looks_on(self, call: Call, block: Block, x: Tensor, options: dict[str, object]) -> bool:
         """Does a module look at edges of sources, too, and are these not all there, as in blocks of a whole graph?
 
         Refused: one that looks further; or treats vertices without edges by their numbers, as loops up to the last edge
@@ -55,7 +56,10 @@ class BlackBox(Convolution):
         if block.num_src == block.num_dst or not block.num_edges:
             return False
         if self._further is None:
-            self._further = self._looked(block, x, options)
+            kinds = getattr(call.program.graph, "num_edge_types", 1) if call.edge_type else 1
+            self._further = self._looked(
+                partial(_is_of_edges, self.conv, block=block, x=x, options=options, kinds=kinds)
+            )
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
@@ -63,26 +67,24 @@ class BlackBox(Convolution):
             )
         return self._further
 
-    def _looked(self, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+    def _looked(self, is_of_edges: Callable[..., bool]) -> bool:
         """Tried: does it look at edges of sources?"""
-        further = not self._is_of_edges(_OWN, block, x, options)
-        if further and not self._is_of_edges(_NEIGHBOURS, block, x, options):
+        further = not self._always(is_of_edges, _OWN)
+        if further and not self._always(is_of_edges, _NEIGHBOURS):
             raise ModelError(
                 f"{self.conv} looks further than at the edges of each vertex and of its neighbours (at more hops, at edges "
                 f"by their sources, at all rows or edges at once, or at the numbers of vertices), which batches don't have, "
                 f"nor one worker of several: set full_graph = true with one worker, or build it of one hop"
             )
         with suppress(Exception):  # what fails on vertices without edges is told of where they are met
-            self._numbers_lone = not _is_of_edges(self.conv, _LONE, block, x, options)
+            self._numbers_lone = not is_of_edges(_LONE)
         return further
 
-    def _is_of_edges(self, tried: "_Trial", block: Block, x: Tensor, options: dict[str, object]) -> bool:
-        alone = _is_of_edges(self.conv, tried, block, x, options)
+    def _always(self, is_of_edges: Callable[..., bool], tried: "_Trial") -> bool:
+        alone = is_of_edges(tried)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
         with other_parameters(self.conv), suppress(Exception):
-            alone = alone and all(
-                _is_of_edges(self.conv, tried, block, x, options, training) for training in (False, True)
-            )
+            alone = alone and all(is_of_edges(tried, training=training) for training in (False, True))
         return alone
 
 
@@ -143,13 +145,15 @@ def _is_of_edges(
     block: Block,
     x: Tensor,
     options: dict[str, object],
+    kinds: int,
     training: bool = False,
 ) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a few vertices with
     random rows, as wide as those of a block; what edges and rows come with is taken from there, too, larger and smaller for
-    the others. In training dropout and batch normalisation are left out; and draws of other random numbers are not told of.
+    the others; edges are of all `kinds` in turn. In training dropout and batch normalisation are left out, and one that
+    draws other random numbers is not told of.
     """
     rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
@@ -164,11 +168,14 @@ def _is_of_edges(
                 return value
             if len(value) != block.num_edges:
                 return value[at.to(value.device) % len(value)]
-            chosen = value[by_destination.to(value.device) % len(value)]
             if not value.is_floating_point():
-                return chosen
-            others = (7.0 ** (1 - 2 * (by_destination % 2))).where(by_destination >= len(tried.own), 1.0)
-            return chosen * others.to(chosen).view(-1, *[1] * (value.dim() - 1))
+                return (by_destination % kinds).to(value)
+            some = value[by_destination.to(value.device) % len(value)]
+            least, most = value.amin(0), value.amax(0)
+            beyond = 1 + most - least
+            place = by_destination.to(value.device).view(-1, *[1] * (value.dim() - 1))
+            others = torch.where(place % 2 == 0, most + beyond, torch.where(least > 0, least / 7, least - beyond))
+            return torch.where(place < len(tried.own), some, others)
 
         given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
         if other_rows:
@@ -354,6 +361,15 @@ class _OnBlock(TorchFunctionMode):
         if not training or p == 0:
             return x
         keys = self._keys(x) if call.run.keys else None
+        if (
+            keys is None
+            and self._destinations < self._block.num_dst
+            and {self._rows, self._block.num_edges} & {*x.shape}
+        ):
+            raise ModelError(
+                f"{call.conv} looks at its neighbours' edges, and drops numbers that are in no row of a vertex or an edge "
+                f"({[*x.shape]}), which workers would draw otherwise: build it without dropout"
+            )
         if keys is None:
             return torch.dropout(x, p, True)
         return functional.dropped(x, p, keys, call.run.next_dropout(), inplace)

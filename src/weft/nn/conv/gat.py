@@ -19,6 +19,7 @@ class Gat(AttentionConvolution):
     """GATConv without edge features."""
 
     module: ClassVar[type] = GATConv
+    ignores: ClassVar[frozenset[str]] = frozenset({"edge_attr"})  # as it has no map of them
     mixing = "attention"
 
     def run(self, call: Call) -> Tensor:

@@ -26,7 +26,7 @@ class Gcn(Convolution):
     def run(self, call: Call) -> Tensor:
         """Summed first, or mapped first where rows are narrower then, or what maps them is not just a matrix."""
         conv, layer = self.conv, call.layer
-        if not is_matrix(conv.lin):
+        if not is_matrix(conv.lin) or conv.lin.bias is not None:  # a bias is summed along
             rows = sums_by_degrees(call, dense(conv.lin, call.whole_rows))
             return rows if conv.bias is None else rows + conv.bias
         out, wide = columns_of(conv.lin)
