@@ -65,7 +65,7 @@ class Handle(Tensor):
             if name == "__get__":
                 name = func.__self__.__name__  # type: ignore[attr-defined]  # of a property
             if name in ("size", "shape"):
-                sizes = Sizes(of)
+                sizes = EdgeSizes(of)
                 return sizes[given[0]] if (given := (*args[1:], *(kwargs or {}).values())) and name == "size" else sizes
             if name in ("as_subclass", "dim", *_HARMLESS):
                 with torch._C.DisableTorchFunctionSubclass():
@@ -79,10 +79,10 @@ class Handle(Tensor):
         )
 
 
-class Sizes(tuple):
+class EdgeSizes(tuple):
     """The shape of what a handle stands for, but for how many edges there are, which differs from block to block."""
 
-    def __new__(cls, handle: Handle) -> "Sizes":
+    def __new__(cls, handle: Handle) -> "EdgeSizes":
         """Nought, where the edges are counted."""
         with torch._C.DisableTorchFunctionSubclass():
             return super().__new__(cls, handle.shape)

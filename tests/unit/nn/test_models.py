@@ -283,7 +283,7 @@ class Asks(nn.Module):
         lambda edges, weight, h: weight.size(0),
         lambda edges, weight, h: weight.view(-1, 1).shape[0],
         lambda edges, weight, h: edges.shape == (2, 5),
-        lambda edges, weight, h: [*edges.size()][0],
+        lambda edges, weight, h: sum(edges.size()),
         lambda edges, weight, h: edges.T.shape[1],
     ],
 )

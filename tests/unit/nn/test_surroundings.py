@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, MaxAggregation, MessagePassing, SAGEConv
 from torch_geometric.utils import degree, scatter, softmax
 
 from weft.errors import ModelError
@@ -124,6 +124,64 @@ def test_what_looks_further_is_refused(graph, name):
     for seeds in torch.arange(VERTICES).split(25):
         with pytest.raises(ModelError, match="looks further than at the edges of each vertex and of its neighbours"):
             both(graph, REFUSED[name], seeds)
+
+
+@pytest.mark.parametrize("how", ["replaced", "said"])
+@pytest.mark.parametrize("make", [GCNConv, SAGEConv, GATConv])
+def test_an_aggregation_that_was_replaced_is_that(graph, make, how):
+    with seeded(1):
+        conv, x = make(WIDTH, OUT).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    if how == "replaced":
+        conv.aggr_module = MaxAggregation()
+    else:
+        conv.aggr = "max"  # which PyG doesn't read any more
+
+    class Replaced(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(30), 0, 0)
+    found = BlockModel(Replaced())(x[sample.vertices.long()], sample)
+    torch.testing.assert_close(found, conv(x, edges)[:30], rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("width", "out"), [(WIDTH, 8), (WIDTH, 2)])
+def test_a_map_with_a_bias_is_summed_with_it(graph, width, out):
+    with seeded(1):
+        conv, x = GCNConv(width, out).double(), torch.randn(VERTICES, width, dtype=torch.float64)
+        conv.lin = nn.Linear(width, out).double()
+
+    class Biased(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = conv
+
+        def forward(self, x, edge_index):
+            return self.conv(x, edge_index)
+
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(30), 0, 0)
+    found = BlockModel(Biased())(x[sample.vertices.long()], sample)
+    torch.testing.assert_close(found, conv(x, edges)[:30], rtol=1e-10, atol=1e-10)
+
+
+def test_lists_that_were_drawn_with_repeats_are_not_whole_though_as_long(graph):
+    model, x = One(EXACT["a source's degree"]).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    src = np.arange(VERTICES)[None] + np.array([1, 5, 9])[:, None]
+    edges = np.stack([(src % VERTICES).ravel(), np.tile(np.arange(VERTICES), 3)])
+    regular = Graph.from_arrays(edges, num_vertices=VERTICES, edge_weight=np.ones(3 * VERTICES, np.float32))
+    sample = NeighborSampler(regular, [3], replace=True).sample(torch.arange(30), 0, 0)
+    with pytest.raises(ModelError, match="of which batches draw some"):
+        BlockModel(model)(x[sample.vertices.long()], sample)
+    sample = NeighborSampler(regular, [3]).sample(torch.arange(30), 0, 0)
+    assert BlockModel(model)(x[sample.vertices.long()], sample).shape == (30, OUT)
 
 
 def test_a_model_without_edges_in_a_batch_is_let_go(graph):
