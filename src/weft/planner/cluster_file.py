@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from weft.config import typed
+from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import written_beside
@@ -34,8 +34,9 @@ _DEVICE = (
 _EXCHANGE = ("latency", "near_latency", "near_bandwidth", "together")
 
 
-def read_cluster(path: Path) -> Cluster:
+def read_cluster(path: str | Path) -> Cluster:
     """The cluster in a file."""
+    path = path_here(path)
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -48,10 +49,10 @@ def read_cluster(path: Path) -> Cluster:
     return cluster_of(text, str(path))
 
 
-def write_cluster(path: Path, cluster: Cluster, *, summed: bool = False) -> None:
+def write_cluster(path: str | Path, cluster: Cluster, *, summed: bool = False) -> None:
     """Write a cluster to a file, all or nothing; `summed`: with the sum of its text, for one that nobody edits."""
     text = cluster_text(cluster)
-    with written_beside(path) as beside:
+    with written_beside(path_here(path)) as beside:
         beside.write_text(with_sum(text) if summed else text, encoding="utf-8")
 
 

@@ -51,6 +51,14 @@ def test_what_is_written_is_read_back(tmp_path, cluster):
     assert [file.name for file in tmp_path.iterdir()] == ["c.toml"]
 
 
+def test_paths_may_be_words(tmp_path):
+    path = str(tmp_path / "c.toml")
+    write_cluster(path, MEASURED)
+    assert read_cluster(path) == MEASURED
+    with pytest.raises(ConfigError, match="is an address"):
+        read_cluster("s3://bucket/c.toml")
+
+
 def test_the_units_are_in_comments():
     text = cluster_text(MEASURED)
     assert "bandwidth = 12_500_000  # to other hosts, each way: 100 mbit a second" in text
