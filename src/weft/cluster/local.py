@@ -22,13 +22,17 @@ class LocalProcesses(Launcher):
         places = (_place(rank, request.workers) for rank in range(request.workers))
         return "\n".join(" ".join([*(f"{name}={value}" for name, value in place.items()), words]) for place in places)
 
+    def check(self, request: Request) -> None:
+        """Refuse several hosts too."""
+        super().check(request)
+        if request.hosts > 1:
+            raise ConfigError("local workers are on one host: choose another launcher, or drop --hosts")
+
     def submit(self, request: Request) -> int:
         """Run the workers; 0, or the first failure's exit code. No process is left behind.
 
         Importing torch and PyG takes seconds, so this process does it once, and is forked for each worker.
         """
-        if request.hosts > 1:
-            raise ConfigError("local workers are on one host: choose another launcher, or drop --hosts")
         return started_again(request, partial(_start, forkable(request.check)))
 
 

@@ -84,7 +84,8 @@ def test_torchrun_has_a_line_for_each_host(capsys):
 def test_local_workers_have_torchruns_variables(capsys):
     lines = shown(capsys, "local", "--workers-per-host", "2", "--dry-run", "--", "train", "graph").splitlines()
     assert lines[1].startswith("RANK=1 ") and "WORLD_SIZE=2" in lines[1] and lines[1].endswith("weft train graph")
-    assert "local workers are on one host" in refused(capsys, "local", "--hosts", "2", "--", "train", "graph")
+    for dry in ([], ["--dry-run"]):
+        assert "local workers are on one host" in refused(capsys, "local", "--hosts", "2", *dry, "--", "train", "graph")
 
 
 def test_mistakes_are_told_before_a_job_waits(capsys):
