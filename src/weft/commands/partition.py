@@ -18,7 +18,7 @@ import weft.planner
 import weft.report
 from weft.commands.flags import add_number, numbers
 from weft.commands.graphs import add_graph
-from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
+from weft.commands.task_flags import USUAL, add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
@@ -140,15 +140,27 @@ def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.Metho
 
 
 def _check_read(args: argparse.Namespace) -> None:
-    """Refuse a method that is not known, or options that it has or reads nothing of."""
+    """Refuse a method that is not known, or what says nothing to it: options, what it does not read, how to choose one."""
     method = weft.partition.make_method(args.method, _options(args.option))
-    for flag, given, what in (
-        ("--by-draws", args.by_draws, "draws"),
-        ("--cache", args.cache, "cache"),
-        ("--bandwidths", args.bandwidths, "bandwidths"),
+    if args.minutes != weft.partition.USUAL_MINUTES:
+        raise ConfigError(f"--minutes means nothing to method {args.method!r}: drop it, or leave the choice to auto")
+    read = method.reads | ({"expected"} if args.by_draws or args.balance_work else set())
+    drawn = {"task", "expected"}
+    for flag, given, uses in (
+        ("--by-draws", args.by_draws, {"draws"}),
+        ("--cache", args.cache != USUAL["cache"], {"cache"}),
+        ("--bandwidths", args.bandwidths, {"bandwidths"}),
+        ("--fanouts", args.fanouts != USUAL["fanouts"], drawn),
+        ("--batch-size", args.batch_size != USUAL["batch_size"], drawn),
+        ("--sampler", args.sampler != USUAL["sampler"], {"task"}),
+        ("--hidden", args.hidden != USUAL["hidden"], {"task"}),
+        ("--plan", args.plan != USUAL["plan"], drawn if args.plan == "halo" else {"task"}),  # all edges are drawn
     ):
-        if given and what not in method.reads:
-            raise ConfigError(f"{flag} means nothing to method {args.method!r}: drop it, or choose another method")
+        if given and read.isdisjoint(uses):
+            by_draws = "add --by-draws, " if "expected" in uses and "draws" in method.reads else ""
+            raise ConfigError(
+                f"{flag} means nothing to method {args.method!r}: drop it, {by_draws}or choose another method"
+            )
 
 
 def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partition.MethodChoice) -> dict[str, Any]:

@@ -17,17 +17,30 @@ if TYPE_CHECKING:
     import numpy as np
 
 _NO_MATTER = ("gdp", "nfp")  # plans for which it hardly matters where vertices are
+USUAL: dict[str, Any] = {  # what is trained, if no flag says it
+    "fanouts": "10,10,10",
+    "sampler": "neighbor",
+    "batch_size": 1024,
+    "hidden": 128,
+    "plan": None,
+    "cache": 0.0,
+}
 
 
 def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     """Declare the flags, in a group of their own; `plan`: also the one for the plan to allocate for."""
     group = parser.add_argument_group("what will be trained, and where")
     group.add_argument(
-        "--fanouts", metavar="LIST", default="10,10,10", help="neighbours drawn, from the seeds outwards (10,10,10)"
+        "--fanouts",
+        metavar="LIST",
+        default=USUAL["fanouts"],
+        help="neighbours drawn, from the seeds outwards (10,10,10)",
     )
-    group.add_argument("--sampler", default="neighbor", help="what draws them, as in weft train (default neighbor)")
-    add_number(group, "--batch-size", 1024, "seeds in a batch, for each worker")
-    add_number(group, "--hidden", 128, "width between layers")
+    group.add_argument(
+        "--sampler", default=USUAL["sampler"], help="what draws them, as in weft train (default neighbor)"
+    )
+    add_number(group, "--batch-size", USUAL["batch_size"], "seeds in a batch, for each worker")
+    add_number(group, "--hidden", USUAL["hidden"], "width between layers")
     if plan:
         group.add_argument(
             "--plan",
@@ -38,12 +51,12 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
         add_number(
             group,
             "--cache",
-            0.0,
+            USUAL["cache"],
             "the share of all rows that each worker will keep of others', as in weft train: traffic leaves out what is "
             "read most",
         )
     else:
-        parser.set_defaults(plan=None, cache=0.0)
+        parser.set_defaults(plan=USUAL["plan"], cache=USUAL["cache"])
     group.add_argument(
         "--cluster", type=path_here, help="a cluster file (weft probe): hosts, their processors and links"
     )

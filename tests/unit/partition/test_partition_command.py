@@ -78,15 +78,18 @@ def test_parts_are_even_in_what_batches_are_expected_to_draw(partition, tmp_path
     task = TrainingTask((10, 5), 300)
     work = expected_draws(graph, task) * np.diff(graph.indptr)
 
+    drawn = ("--fanouts", "10,5", "--batch-size", "100")
+
     def most(*balance):
-        partition("--parts", "3", "--method", "kaminpar", "--fanouts", "10,5", "--batch-size", "100", *more, *balance)
+        partition("--parts", "3", "--method", "kaminpar", *balance)
         parts = Graph.open(tmp_path / "p")
         of_parts = np.add.reduceat(work[parts.original_ids], parts.bounds[:-1])
         return of_parts.max() / of_parts.mean()
 
     only_work = ("--balance-vertices", "0", "--balance-training", "0", "--balance-work", "1")
-    assert most(*only_work) < 1.05
-    assert most("--balance-vertices", "0", "--balance-training", "0", "--balance-edges", "1") > most(*only_work)
+    assert most(*only_work, *drawn, *more) < 1.05
+    by_edges = ("--balance-vertices", "0", "--balance-training", "0", "--balance-edges", "1")
+    assert most(*by_edges, *(drawn if more else ()), *more) > most(*only_work, *drawn, *more)
 
 
 def test_edges_weigh_what_is_drawn(partition):
@@ -138,6 +141,37 @@ def test_mistakes_are_one_sentence(graph, tmp_path, capsys, arguments, sentence)
     assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
     assert sentence in told
+
+
+TASK = (("--fanouts", "3,3,3"), ("--batch-size", "7"), ("--sampler", "labor"), ("--hidden", "5"), ("--plan", "split"))
+DRAWN = (*TASK[:2], ("--plan", "halo"))  # by what is expected to be drawn
+
+
+@pytest.mark.parametrize(
+    "flag", [*TASK, ("--plan", "halo"), ("--cache", "0.2"), ("--bandwidths", "1"), ("--minutes", "3")]
+)
+def test_what_says_nothing_to_a_method_is_refused(partition, graph, tmp_path, capsys, flag):
+    def refused(*arguments):
+        assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), "--parts", "2", *flag, *arguments]) == 2
+        return capsys.readouterr().err
+
+    told = refused("--method", "random")
+    assert told.startswith(f"weft: {flag[0]} means nothing to method 'random': drop it, or ")
+    cut = ("--method", "metis")
+    assert ("add --by-draws" in refused(*cut)) == (flag in DRAWN)
+    if flag in DRAWN:
+        partition("--parts", "2", *cut, "--by-draws", *flag)
+        partition("--parts", "2", "--method", "random", "--balance-work", "1", *flag)
+    else:
+        refused(*cut, "--by-draws", "--balance-work", "1")
+    if flag[0] != "--minutes":
+        partition("--parts", "2", "--method", "traffic", *flag)
+    partition("--parts", "2", *flag)
+
+
+def test_what_is_said_as_it_is_anyway_is_taken(partition):
+    as_usual = ("--fanouts", "10,10,10", "--batch-size", "1024", "--hidden", "128", "--cache", "0", "--minutes", "5")
+    partition("--parts", "2", "--method", "random", *as_usual)
 
 
 def test_a_cluster_must_fit(graph, tmp_path, capsys):
