@@ -58,18 +58,25 @@ class _Layout:
         """That of an edge list which begins like this, as SNAP and others publish them: there may be comments before
         its lines, spaces between its columns, and no header. `ends`: columns that are asked for."""
         lines = head.decode("utf-8-sig", errors="replace").splitlines()
-        if not lines or not {*lines[0].split("\t")}.isdisjoint(ends):  # a header, whatever it begins with
+        header = lines[0].split("\t") if lines and not lines[0].startswith(_COMMENTS) else []
+        if not lines or not {*header}.isdisjoint(ends):
             return cls("\t")
         comments = next((number for number, line in enumerate(lines) if not line.startswith(_COMMENTS)), len(lines))
         first = lines[comments] if comments < len(lines) else ""
         delimiter = next((mark for mark in "\t, " if mark in first), "\t")
-        fields, told = first.split(delimiter), lines[comments - 1].split(delimiter) if comments else []
+        fields, told = first.split(delimiter), _names_in(lines[comments - 1], delimiter) if comments else []
         numbers = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
         named = not {*told}.isdisjoint(ends) or (delimiter != " " and (len(told) > 2 or not numbers))
         if len(told) == len(fields) > 1 and named:
             return cls(delimiter, comments, tuple(told))  # the last comment says what the columns are
         names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if numbers else ()
         return cls(delimiter, comments, names, numbers)
+
+
+def _names_in(comment: str, delimiter: str) -> list[str]:
+    """The names of columns that a comment would say, without its mark."""
+    told = comment.lstrip("".join(_COMMENTS)).strip(" ")
+    return [name.strip() for name in told.split(None if delimiter == " " else delimiter)]
 
 
 class Table:

@@ -206,8 +206,11 @@ def test_edge_tables_alone(tmp_path, textual):
         ("% sym weighted\n0 1 0.5\n2 1 3\n", ("--weight", "3"), [0.5, 3]),  # as KONECT does
         ("from\tto\n0\t1\n2\t1\n", ("--src", "from", "--dst", "to"), None),
         ("#id\tfrom\tto\n7\t0\t1\n8\t2\t1\n", ("--src", "from", "--dst", "to"), None),  # as BioGRID does
-        ("#src\tdst\n0\t1\n2\t1\n", ("--src", "#src"), None),
-        ("# first\n#src\tdst\n0\t1\n2\t1\n", ("--src", "#src"), None),
+        ("# many\n# FromNodeId\tToNodeId\n0\t1\n2\t1\n", ("--src", "FromNodeId", "--dst", "ToNodeId"), None),
+        ("# from to wt\n0 1 0.5\n2 1 3\n", ("--src", "from", "--dst", "to", "--weight", "wt"), [0.5, 3]),
+        ("% from, to, wt\n0,1,0.5\n2,1,3\n", ("--src", "from", "--dst", "to", "--weight", "wt"), [0.5, 3]),
+        ("#src\tdst\n0\t1\n2\t1\n", (), None),
+        ("# first\n## dst\tsrc\n1\t0\n1\t2\n", (), None),
         ("0\t1\n0\t1\n2\t1\n", ("--src", "0", "--dst", "1"), None),  # a header of numbers
         ("\ufeff" + "# x\n" * 99_000 + "0 1\r\n2 1\r\n", (), None),
     ],
@@ -227,8 +230,8 @@ def test_edge_lists_without_a_header(tmp_path, text, options, weights, compresse
     [
         ("# nothing\n", "can't be read as a table"),
         ("# c\n0 1\n# d\n2 1\n", "begins with numbers, and some lines hold none: comments may come first"),
-        ("#id\tfrom\tto\n7\t0\t1\n", "has no column 'src': it has #id, from, to"),
-        ("#node1\tnode2\nA\tB\n", "has no column 'src': it has #node1, node2"),
+        ("#id\tfrom\tto\n7\t0\t1\n", "has no column 'src': it has id, from, to"),
+        ("#node1\tnode2\nA\tB\n", "has no column 'src': it has node1, node2"),
     ],
 )
 def test_edge_lists_that_say_too_little_are_refused(tmp_path, capsys, text, said):
