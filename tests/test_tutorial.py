@@ -14,6 +14,7 @@ TOLD = {  # what a reader is to see of some steps
     "python compare.py": "the greatest difference",
     "python own_model.py": "accuracy on the test split: 0.",
     "python read.py": "'p0'",
+    "weft partition graph parts --parts 2": "halo",
 }
 
 
