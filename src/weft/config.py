@@ -40,16 +40,19 @@ def setting(
     high: float | None = None,
     usual: bool = False,
     binds: str = "",
+    off: T | None = None,
     resumed: str = "",
 ) -> T:
     """A field of a group of settings.
 
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
-    `binds`: names of the conditions under which it has an effect. `resumed`: how a run that goes on from a checkpoint may
-    change it (plan/resuming.py), if not as all of its group.
+    `binds`: names of the conditions under which it has an effect. `off`: the value that says there is none of it, which is
+    true anywhere; None: the usual one, if that is nothing. `resumed`: how a run that goes on from a checkpoint may change it
+    (plan/resuming.py), if not as all of its group.
     """
     limits = {"choices": choices, "low": low, "high": high}
-    metadata = {"help": help, "key": key, "usual": usual, "binds": binds.split(), "resumed": resumed, **limits}
+    conditions = {"binds": binds.split(), "off": (off,) if off is not None else () if default else (default,)}
+    metadata = {"help": help, "key": key, "usual": usual, "resumed": resumed, **conditions, **limits}
     return dataclasses.field(default=default, metadata=metadata)
 
 

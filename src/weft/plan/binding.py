@@ -4,7 +4,7 @@ Each setting names its conditions in `groups`; here is what they mean. Some are 
 plan. Where the planner is to choose the plan, those hold that some plan of its search can meet: it searches only these.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING
 
@@ -184,13 +184,25 @@ def check_bindings(settings: "Settings", plan: Plan | None = None) -> None:
         {} if plan is None else {one.name: getattr(plan, one.name) for one in fields(plan)[1:] if one.name != "seeds"}
     )
     said = {key: value for key, value in said.items() if value != getattr(Plan, key)}
-    for key, usual in DEFAULTS.items():
-        value = said.get(key, settings[key])
-        if (key in said or key in settings.given) and (value or usual):  # what is off may be said to be off
-            for name in FIELDS[key].metadata["binds"]:
-                condition = CONDITIONS[name]
-                if not _holds(condition, settings, plan):
-                    raise NoEffectError(key, _what(condition, settings), condition.remedy)
+    for key in DEFAULTS:
+        if (key in said or key in settings.given) and not is_off(key, said.get(key, settings[key])):
+            for condition in _unmet(key, settings, plan):
+                raise NoEffectError(key, _what(condition, settings), condition.remedy)
+
+
+def is_off(key: str, value: object) -> bool:
+    """Does a value say that there is none of what is set? It is true where the setting has no effect, and not refused."""
+    return value in FIELDS[key].metadata["off"]
+
+
+def binds(key: str, settings: "Settings", plan: Plan | None = None) -> bool:
+    """Has a setting an effect beside the others, and under a plan?"""
+    return not any(_unmet(key, settings, plan))
+
+
+def _unmet(key: str, settings: "Settings", plan: Plan | None) -> Iterator[Condition]:
+    conditions = (CONDITIONS[name] for name in FIELDS[key].metadata["binds"])
+    return (condition for condition in conditions if not _holds(condition, settings, plan))
 
 
 def check_own_model(settings: "Settings", decodes: bool) -> None:
@@ -198,15 +210,16 @@ def check_own_model(settings: "Settings", decodes: bool) -> None:
     own = {key for key in DEFAULTS if "named" in FIELDS[key].metadata["binds"]} | {"model"}
     own |= {"decoder"} if decodes else set()
     own |= {"hidden"} if decodes or settings.task.name != "link" else set()  # of a decoder that is made
-    refuse(settings, own, "a model that is made already", "give the model's name in its place")
+    refuse(settings, own, "a model that is made already", "give the model's name in its place", even_off=True)
 
 
 def check_loader(settings: "Settings") -> None:
     """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported."""
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "products", "seed", "epochs"}  # epochs: what is done once is worth so much more
-    unused = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
-    unused |= {"on", "workers", "cluster", "watch", "max_restarts", "min_workers"}
+    elsewhere = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
+    refuse(settings, elsewhere, "a loader", "say it where the model is made and trained", even_off=True)
+    unused = {"on", "workers", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     unused |= {"cache_per"} if settings.strategy == "auto" else set()
@@ -215,13 +228,12 @@ def check_loader(settings: "Settings") -> None:
 
 def check_device(settings: "Settings", kind: str, workers: int) -> None:
     """Refuse what means nothing to a run of so many workers on the kind of device that it is on."""
-    drawn = {"sample_on"} if settings.parallel.sample_on != "auto" else set()
     keys, remedy = (
-        ({"products", "cache_per", *drawn}, "'cuda' on a machine that has one")
+        ({"products", "cache_per", "sample_on"}, "'cuda' on a machine that has one")
         if kind == "cpu"
         else ({"overlap", "memory"}, "'cpu'")
     )
-    refuse(settings, {key for key in keys if settings[key]}, f"a run on {kind}", f"set device = {remedy}")
+    refuse(settings, keys, f"a run on {kind}", f"set device = {remedy}")
     if kind == "cpu" and workers == 1 and place_here() is None:
         caches = {key for key in _CACHES if settings[key] != DEFAULTS[key]}
         refuse(settings, caches, "a run of one worker on cpu", "start several, by `workers` or torchrun")
@@ -261,10 +273,10 @@ def check_workers(settings: "Settings") -> None:
     refuse(settings, said, "a run of one worker", "start several, by `workers` or torchrun")
 
 
-def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str) -> None:
-    """Refuse those of some settings that are given."""
+def refuse(settings: "Settings", keys: Collection[str], what: str, remedy: str, even_off: bool = False) -> None:
+    """Refuse those of some settings that are given. `even_off`: if off, too, for others may have it on."""
     for key in DEFAULTS:
-        if key in keys and key in settings.given:
+        if key in keys and key in settings.given and (even_off or not is_off(key, settings[key])):
             raise NoEffectError(key, what, remedy)
 
 

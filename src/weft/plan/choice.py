@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from weft.errors import ConfigError
-from weft.plan.binding import check_bindings
+from weft.plan.binding import binds, check_bindings, is_off
 from weft.plan.groups import PLACES
 from weft.plan.plan import Plan, plan_of
 from weft.plan.settings import Settings
@@ -33,7 +33,7 @@ def plan_named(settings: Settings, depth: int, splits: bool = True) -> Plan:
         head, *words = text.split() or [""]
         if head == "halo" and not splits:
             text = " ".join(["+".join(["pull"] * depth), *words])
-        plan = plan_of(text, depth, options | ({"scope": scope} if scope == "graph" else {}))
+        plan = _made(settings, text, depth, options | ({"scope": scope} if scope == "graph" else {}))
     if plan.scope != scope:
         but = "set" if plan.scope == "graph" else "drop"
         raise ConfigError(f"{text} is a plan of scope = {plan.scope!r}: {but} full_graph, or choose another plan")
@@ -43,11 +43,21 @@ def plan_named(settings: Settings, depth: int, splits: bool = True) -> Plan:
 
 def plan_options(settings: Settings) -> dict[str, object]:
     """What the settings decide of the plan, besides its name: what is not given, the plan or the planner decides."""
-    return {key: settings[key] for key in _OPTIONS if key in settings.given and settings[key] != "auto"}
+    given = [key for key in _OPTIONS if key in settings.given and settings[key] != "auto"]
+    return {key: settings[key] for key in given if binds(key, settings)}
+
+
+def _made(settings: Settings, text: str, depth: int, options: dict[str, object]) -> Plan:
+    """The plan of a text and options; what is off anyway, under it, is left out."""
+    on = {key: value for key, value in options.items() if key == "scope" or not is_off(key, value)}
+    plan = plan_of(text, depth, on)
+    off = {key: value for key, value in options.items() if key not in on and binds(key, settings, plan)}
+    return plan_of(text, depth, on | off)
 
 
 def _usual(settings: Settings, splits: bool) -> str:
     """A strategy that will do, where nobody planned."""
     if settings.sampling.full_graph:
-        return "tp" if {"overlap", "chunks", "memory"} & settings.given else "halo"
+        asked = [key for key in ("overlap", "chunks", "memory") if key in settings.given]
+        return "halo" if all(is_off(key, settings[key]) for key in asked) else "tp"
     return "split" if splits else "leap"

@@ -28,13 +28,16 @@ class ModelSettings(Group):
     )
     dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds="named")
     norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"), binds="named norm")
-    jk: str = setting("none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds="named jk")
+    jk: str = setting(
+        "none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds="named jk", off="none"
+    )
     dtype: str = setting("float32", "arithmetic", choices=("float32", "float64"), usual=True)
     products: str = setting(
         "full",
         "products of matrices on CUDA's devices: in full, by TF32, or in bf16 (autocast), which give up exactness",
         choices=("full", "tf32", "bf16"),
         binds="single",
+        off="full",
     )
 
     @property
@@ -120,7 +123,7 @@ class OptimisationSettings(Group):
     optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
     lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
     weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
-    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds="sgd")
+    momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds="sgd", off=0.0)
     schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True)
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
@@ -145,9 +148,10 @@ class PlanSettings(Group):
         "spread over the workers, or at home; auto: as the plan has it",
         choices=("auto", "spread", "home"),
         binds="batches",
+        off="auto",
     )
     group: str = setting(
-        "all", "who shares a batch: all, or each host by itself", choices=("all", "host"), binds="batches"
+        "all", "who shares a batch: all, or each host by itself", choices=("all", "host"), binds="batches", off="all"
     )
     topology: str = setting(
         "replicated", "every worker reads all neighbour lists, or only its own", choices=("replicated", "partitioned")
@@ -186,6 +190,7 @@ class PlanSettings(Group):
         "seeds at home (leap): how far above its share a worker's may be before some move to where they miss least",
         low=0.0,
         binds="batches at-home",
+        off=0.0,
     )
     gather: str = setting(
         "batch",
@@ -198,6 +203,7 @@ class PlanSettings(Group):
         "plan migrate: the time step that is dropped while epochs get faster: of fewest seeds, a random one; or none",
         choices=("fewest", "random", "none"),
         binds="batches migrate",
+        off="none",
     )
     prefetch: int = setting(
         2,
@@ -205,6 +211,7 @@ class PlanSettings(Group):
         low=0,
         high=1000,
         binds="batches",
+        off=0,
     )
     replicate: bool = setting(
         False,
@@ -212,7 +219,7 @@ class PlanSettings(Group):
         binds="graph at-owners",
     )
     overlap: bool = setting(
-        True, "full graph, tp: exchanges go on while something else is computed", binds="graph by-column"
+        True, "full graph, tp: exchanges go on while something else is computed", binds="graph by-column", off=False
     )
     chunks: int = setting(
         0,
@@ -249,6 +256,7 @@ class ParallelSettings(Group):
         "where neighbours are drawn, if device is cuda: the cpu, or the device; auto: there, if its memory holds the lists",
         choices=("auto", "cpu", "device"),
         binds="batches each-draws unweighted",
+        off="auto",
     )
     threads: int = setting(
         0, "threads of each worker; 0: the host's cores, divided among its workers", low=0, usual=True
@@ -266,6 +274,7 @@ class ParallelSettings(Group):
         "pieces that a batch is computed in, one after the other: the same model from less memory",
         low=1,
         binds="batches stay",
+        off=1,
     )
     memory: str | None = setting(
         None,
@@ -280,7 +289,10 @@ class ParallelSettings(Group):
         binds="auto",
     )
     watch: bool = setting(
-        True, "try plans that may be the fastest, and plan again when epochs and predictions drift apart", binds="auto"
+        True,
+        "try plans that may be the fastest, and plan again when epochs and predictions drift apart",
+        binds="auto",
+        off=False,
     )
     transport: str = setting(
         "sockets", "how rows in host memory travel; gloo: by torch.distributed", choices=("sockets", "gloo")

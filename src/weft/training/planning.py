@@ -39,6 +39,7 @@ def task_of(
     options = plan_options(settings)
     if settings.strategy != "auto":  # what a dry run counts by
         plan = plan_named(settings, depth)
+        options = {name: value for name, value in options.items() if getattr(plan, name) == value}  # not what is off
         options |= {name: getattr(plan, name) for name in _COUNTED_BY if getattr(plan, name) != getattr(Plan, name)}
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in options.items()}
     if "prefetch" in choices:  # fewer are enough where memory is short

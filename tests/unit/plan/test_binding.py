@@ -22,6 +22,7 @@ from weft.plan import (
     check_workers,
     plan_named,
 )
+from weft.plan.groups import FIELDS
 from weft.training.planning import task_of
 
 
@@ -72,7 +73,7 @@ OTHER = {
     "wire": "float16",
     "slack": 0.5,
     "gather": "step",
-    "merge": "none",
+    "merge": "random",
     "prefetch": 5,
     "replicate": True,
     "overlap": False,
@@ -140,8 +141,12 @@ BINDS = {
     **each(("cluster", "watch"), {"plans": {"auto"}}),
 }
 # What a plan itself refuses, in its own words.
-IMPOSSIBLE = {("group", "migrate"), ("overlap", "halo"), ("chunks", "halo")}
+IMPOSSIBLE = {("group", "migrate"), ("chunks", "halo")}
 IMPOSSIBLE |= set(product(("topology", "replicate"), ("tp", "tp-decoupled")))
+# What says that there is none of a setting's: true everywhere.
+OFF = {key: off for key in DEFAULTS for off in FIELDS[key].metadata["off"]}
+# What is refused where it has no effect.
+ON = {key: DEFAULTS[key] if key in OFF and OFF[key] == value else value for key, value in OTHER.items()}
 PLANS = [(BATCHES, plan) for plan in (*NAMED, "auto", "push+pull")] + [(GRAPH, plan) for plan in (*OF_GRAPH, "auto")]
 
 
@@ -150,19 +155,22 @@ def made(scope, plan, model, task, **given):
     return settings, plan_named(settings, 2)
 
 
+def has_effect(key, scope, plan, model, task):
+    here = {"models": model, "tasks": task, "scopes": scope, "plans": plan}
+    if key == "hidden" and model not in KNOWN and task != LINKS:  # links: as wide are the rows that are scored
+        return False
+    return all(here[kind] in allowed for kind, allowed in BINDS.get(key, {}).items())
+
+
 @pytest.mark.parametrize(("scope", "plan"), PLANS)
 @pytest.mark.parametrize("key", OTHER)
 def test_an_option_has_an_effect_or_is_refused(key, scope, plan):
-    where = BINDS.get(key, {})
     for model, task in product(sorted(MODELS), ("vertex", LINKS)):
-        here = {"models": model, "tasks": task, "scopes": scope, "plans": plan}
-        binds = all(here[kind] in allowed for kind, allowed in where.items())
-        binds &= key != "hidden" or model in KNOWN or task == LINKS  # links: as wide are the rows that are scored
         needed = NEEDS.get(key, {})
         given = needed | {key: OTHER[key]}
-        if not binds or (key, plan) in IMPOSSIBLE:
+        if not has_effect(key, scope, plan, model, task) or (key, plan) in IMPOSSIBLE:
             with pytest.raises(ConfigError) as refused:
-                made(scope, plan, model, task, **given)
+                made(scope, plan, model, task, **given | {key: ON[key]})
             plain = (
                 r"plan: .*(drop|set|pull)" if (key, plan) in IMPOSSIBLE else r"\w+ means nothing to .*: drop it, or \w"
             )
@@ -177,6 +185,30 @@ def test_an_option_has_an_effect_or_is_refused(key, scope, plan):
             key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds
         ):
             assert found != made(scope, plan, model, task, **needed)[1]
+
+
+@pytest.mark.parametrize(("scope", "plan"), PLANS)
+@pytest.mark.parametrize("key", sorted(OFF.keys() - {"full_graph"}))
+def test_what_is_off_may_be_said_to_be_off(key, scope, plan):
+    for model, task in product(sorted(MODELS), ("vertex", LINKS)):
+        settings, found = made(scope, plan, model, task, **{key: OFF[key]})
+        assert settings[key] == OFF[key]
+        choices = task_of(settings, 2, 64).choices
+        if not has_effect(key, scope, plan, model, task):  # nor does it change anything
+            plain, usual = made(scope, plan, model, task)
+            assert found == usual
+            assert choices in (task_of(plain, 2, 64).choices, {key: (getattr(usual, key, None),)})
+        elif PLACES[key][0] == "plan" and key != "seeds":
+            assert getattr(found, key) == OFF[key] or plan == "auto"
+            assert plan != "auto" or choices[key][0] == OFF[key]
+
+
+def test_what_is_off_is_off():
+    values = {"jk": "none", "products": "full", "seeds": "auto", "group": "all", "sample_on": "auto", "merge": "none"}
+    values |= {"micro_batches": 1, "watch": False, "overlap": False}
+    assert all(not off or values[key] == off for key, off in OFF.items())
+    assert {key for key, off in OFF.items() if off is False} >= {"watch", "overlap"}
+    assert {"prefetch", "slack", "momentum", "cache"} <= OFF.keys()
 
 
 def test_other_values_are_others():
@@ -251,7 +283,10 @@ def test_what_makes_a_model_is_refused_beside_one():
 
 def test_what_a_loader_does_not_look_at_is_refused():
     check_loader(Settings.of(fanouts=(5, 5), seed=3, prefetch=0, dtype="float64", plan="split"))
-    for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log", "watch"):
+    check_loader(Settings.of(watch=False, memory=None, max_restarts=0, merge="none"))  # off
+    with pytest.raises(ConfigError, match="dropout means nothing to a loader"):  # off here, but not in the model
+        check_loader(Settings.of(dropout=0.0))
+    for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
     for given in (
@@ -266,7 +301,7 @@ def test_what_a_loader_does_not_look_at_is_refused():
 
 # What one worker has no use for: there is nobody to send to, or to plan for.
 OF_OTHERS = {"seeds", "group", "topology", "cache_per", "wire", "slack", "gather", "merge"}
-OF_OTHERS |= {"replicate", "overlap", "cluster", "watch", "transport", "memory", "ports", "tls"}
+OF_OTHERS |= {"replicate", "cluster", "transport", "memory", "ports", "tls"}
 
 
 @pytest.mark.parametrize("key", [*OTHER, "plan"])
@@ -299,7 +334,8 @@ def test_one_worker_has_a_cache_on_a_device_only(key, monkeypatch):
     check_workers(Settings.of(**given))  # there may be one
     check_device(Settings.of(**given), "cuda", 1)
     check_device(Settings.of(**given), "cpu", 2)
-    check_device(Settings.of(cache=0.0), "cpu", 1)
+    check_device(Settings.of(cache=0.0, products="full", sample_on="auto"), "cpu", 1)
+    check_device(Settings.of(overlap=False, memory=None, full_graph=True), "cuda", 1)
     with pytest.raises(
         ConfigError, match="cache means nothing to a run of one worker on cpu: drop it, or start several"
     ):
@@ -338,7 +374,8 @@ def test_one_worker_goes_over_the_whole_graph_by_the_plan(monkeypatch):
     for plan in OF_GRAPH:
         check_workers(Settings.of(plan=plan, full_graph=True))
     check_workers(Settings.of(plan="tp", full_graph=True, memory="2GB"))
-    check_workers(Settings.of(cache=0.0, wire="float32"))  # off
+    check_workers(Settings.of(cache=0.0, wire="float32", watch=False, slack=0, merge="none", seeds="auto"))  # off
+    check_workers(Settings.of(overlap=False, full_graph=True))
 
 
 def test_options_of_a_plan_file(tmp_path):
