@@ -213,8 +213,9 @@ def check_own_model(settings: "Settings", decodes: bool) -> None:
     refuse(settings, own, "a model that is made already", "give the model's name in its place", even_off=True)
 
 
-def check_loader(settings: "Settings") -> None:
-    """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported."""
+def check_loader(settings: "Settings", plan: Plan | None = None) -> None:
+    """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported; and what a planner
+    is to decide. `plan`: one that is made already."""
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "products", "seed", "epochs"}  # epochs: what is done once is worth so much more
     elsewhere = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
@@ -224,6 +225,23 @@ def check_loader(settings: "Settings") -> None:
     unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
     unused |= {"cache_per"} if settings.strategy == "auto" else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
+    for key, value, remedy in (
+        ("plan", settings.strategy, "name one (`weft plan GRAPH --model ...` says which is fastest), or drop it"),
+        ("wire", settings.plan.wire, "set wire = 'float16', or drop it"),
+    ):
+        if key in settings.given and value == "auto":
+            raise ConfigError(f"{key} = 'auto' asks the planner, and a loader has no model to plan for: {remedy}")
+    if plan is not None:
+        _check_same(settings, plan)
+
+
+def _check_same(settings: "Settings", plan: Plan) -> None:
+    """Refuse options beside a plan that is made already, which has them otherwise."""
+    for key in (key for key, (group, name) in PLACES.items() if group == "plan" and name != "name"):
+        value, of_plan = settings[key], getattr(plan, key)
+        off = is_off(key, value) and not binds(key, settings, plan)
+        if key in settings.given and value != of_plan and not off:
+            raise ConfigError(f"{key} = {value!r} is set beside a plan that has {key} = {of_plan!r}: drop one of them")
 
 
 def check_device(settings: "Settings", kind: str, workers: int) -> None:

@@ -71,8 +71,9 @@ class Loader:
         notify: Callable[[str], None] | None = None,
         **options: Any,
     ) -> None:
-        """`batch_size`: for each worker. `plan`: a name, a file or a `Plan`. `seeds`: vertices (ids, or a mask), not a
-        `split`'s.
+        """`batch_size`: for each worker. `plan`: a name, a file or a `Plan`; None: split on several workers (leap where a
+        convolution can't be split; halo on the full graph). Which one is fastest, `weft plan GRAPH --model ...` says: a
+        loader has no model to ask the planner for. `seeds`: vertices (ids, or a mask), not a `split`'s.
 
         `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
         learned, if not labels; set up already. `world`: the workers; None: as the environment says (torchrun).
@@ -85,7 +86,7 @@ class Loader:
             raise ConfigError(f"{', '.join(given)} would have no effect beside settings: put them among these")
         self.settings = settings or Settings.read(given, "Loader")
         if settings is None:
-            check_loader(self.settings)
+            check_loader(self.settings, plan if isinstance(plan, Plan) else None)
             _check_beside(self.settings, objective, seeds, split)
         self.world = world or joined(self.settings)
         self.graph = graph = as_graph(graph, self.world, self.settings.parallel.timeout)

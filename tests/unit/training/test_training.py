@@ -21,7 +21,7 @@ from weft.errors import ConfigError, InputError, ModelError, StorageError, Train
 from weft.graph import communities
 from weft.keys import seeded
 from weft.nn import sums
-from weft.plan import Settings
+from weft.plan import Settings, split
 from weft.sampling import Batches, NeighborSampler
 from weft.training import (
     EpochEnded,
@@ -838,6 +838,24 @@ def test_what_a_loader_does_not_look_at_is_refused(graph):
         weft.Loader(graph, fanouts=(4, 4), seeds=[1], split="validation")
     with pytest.raises(ConfigError, match="no state of a loader"):
         weft.Loader(graph, fanouts=(4, 4)).load_state_dict({})
+
+
+def test_a_loader_does_not_ask_the_planner(graph):
+    with pytest.raises(
+        ConfigError, match=r"plan = 'auto' asks the planner, and a loader has no .*: name one \(`weft plan"
+    ):
+        weft.Loader(graph, fanouts=(4, 4), plan="auto")
+    for plan in (None, split(2)):
+        with pytest.raises(ConfigError, match=r"wire = 'auto' asks the planner, .*: set wire = 'float16', or drop it"):
+            weft.Loader(graph, fanouts=(4, 4), plan=plan, wire="auto")
+    weft.Loader(graph, settings=Settings.of(fanouts=(4, 4), plan="auto", wire="auto"))  # of weft.train, too
+
+
+def test_options_beside_a_plan_that_is_made_are_those_it_has(graph):
+    for given in ({"cache": 0.1}, {"wire": "float16"}, {"prefetch": 0}):
+        with pytest.raises(ConfigError, match="is set beside a plan that has"):
+            weft.Loader(graph, fanouts=(4, 4), plan=split(2), **given)
+    weft.Loader(graph, fanouts=(4, 4), plan=split(2, cache=0.1), cache=0.1, merge="none", slack=0)
 
 
 def by_name(world, graph):
