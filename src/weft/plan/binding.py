@@ -222,9 +222,10 @@ def check_loader(settings: "Settings", plan: Plan | None = None) -> None:
     refuse(settings, elsewhere, "a loader", "say it where the model is made and trained", even_off=True)
     unused = {"on", "workers", "cluster", "watch", "max_restarts", "min_workers"}
     unused |= set() if settings.sampling.full_graph else {"memory"}  # its plan is named, or one that will do
-    unused |= {"cache_by"} if settings.strategy == "auto" and not settings.plan.cache else set()
-    unused |= {"cache_per"} if settings.strategy == "auto" else set()
     refuse(settings, unused, "a loader", "say it where the model is made and trained")
+    if settings.strategy == "auto" and plan is None:
+        refuse(settings, {"cache_by"} if not settings.plan.cache else (), "a run without a cache", "set cache")
+        refuse(settings, {"cache_per"}, "a loader whose plan is not named", "name one, such as plan = 'gdp'")
     for key, value, remedy in (
         ("plan", settings.strategy, "name one (`weft plan GRAPH --model ...` says which is fastest), or drop it"),
         ("wire", settings.plan.wire, "set wire = 'float16', or drop it"),

@@ -289,13 +289,17 @@ def test_what_a_loader_does_not_look_at_is_refused():
     for key in ("lr", "hidden", "checkpoint", "evaluate_every", "log"):
         with pytest.raises(ConfigError, match=f"{key} means nothing to a loader: drop it, or"):
             check_loader(Settings.of(**{key: OTHER[key]}))
-    for given in (
-        {"memory": "2GB"},
-        {"cache_by": "degree"},
-        {"cache_per": "host", "cache": 0.1},
+    for given, told in (
+        ({"memory": "2GB"}, "memory means nothing to a loader: drop it, or"),
+        ({"cache_by": "degree"}, "cache_by means nothing to a run without a cache: drop it, or set cache"),
+        (
+            {"cache_per": "host", "cache": 0.1},
+            "cache_per means nothing to a loader whose plan is not named: drop it, or name",
+        ),
     ):  # there is no planner that would go by it
-        with pytest.raises(ConfigError, match="means nothing to a loader: drop it, or"):
+        with pytest.raises(ConfigError, match=told):
             check_loader(Settings.of(**given))
+    check_loader(Settings.of(cache_per="host", cache=0.1, plan="gdp"))
     check_loader(Settings.of(cache_by="degree", cache=0.1))
 
 
