@@ -342,4 +342,7 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
             f"seeds are vertices here (ids, or a mask), not {seeds!r}: where a plan computes them, its text says, as in "
             f"plan='snp seeds={seeds}'"
         )
-    return ids_of(graph, seeds, "seeds")
+    ids = ids_of(graph, seeds, "seeds")
+    if not len(ids):
+        raise ConfigError("seeds name no vertex, so there is nothing to go over: give some, or a split=")
+    return ids

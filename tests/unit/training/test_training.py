@@ -815,6 +815,12 @@ def test_what_are_no_vertices_is_refused(graph, words):
         next(loader.over(NO_VERTICES[words]))
 
 
+@pytest.mark.parametrize("none", [[], np.zeros(1500, dtype=bool)])
+def test_no_seeds_are_refused(graph, none):
+    with pytest.raises(ConfigError, match="^seeds name no vertex, .*: give some, or a split="):
+        weft.Loader(graph, fanouts=(4, 4), seeds=none)
+
+
 def test_vertices_are_given_as_people_have_them(graph):
     loader = weft.Loader(graph, fanouts=(4, 4))
     weft.parallel(make_model(settings(), graph), loader)
