@@ -219,6 +219,8 @@ def _converted(types: tuple[object, ...], value: object) -> object:
         if math.isnan(number):
             raise ValueError
         return _fits(number)
+    if str in types and isinstance(value, int):  # as a flag has it: what such a word must be is told of it
+        return str(value)
     if (str in types or Path in types) and isinstance(value, str | Path):
         return path_here(value) if Path in types else str(value)
     raise ValueError

@@ -185,7 +185,9 @@ class Settings:
                 f"plan = {self.plan.name!r} is for batches: drop full_graph, or choose {', '.join(OF_GRAPH)}"
             )
         if self.parallel.memory is not None and not size_of(self.parallel.memory):
-            raise ConfigError(f"memory = {self.parallel.memory!r} is no size: give one such as 2GB or 512MiB")
+            raise ConfigError(
+                f"memory = {self.parallel.memory!r} is no size: give one with its unit, such as 2GB or 512MiB"
+            )
         if self.parallel.ports is not None:
             port_range(self.parallel.ports)
 

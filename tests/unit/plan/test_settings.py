@@ -2,7 +2,10 @@
 
 import dataclasses
 
+import pytest
+
 from weft import cli
+from weft.errors import ConfigError
 from weft.plan import GROUPS, PLACES, Settings
 from weft.plan.groups import EvaluationSettings, ModelSettings, OptimisationSettings
 
@@ -172,3 +175,14 @@ def test_tables_and_keys(tmp_path, capsys):
         config.write_text(text)
         assert cli.main(["train", str(tmp_path / "none"), "--config", str(config)]) == 2
         assert f"{config}: {message}" in capsys.readouterr().err
+
+
+def test_words_that_are_numbers_are_told_what_they_must_be():
+    for given, message in (
+        ({"memory": 2_000_000}, "memory = '2000000' is no size: give one with its unit, such as 2GB"),
+        ({"memory": "2000000"}, "memory = '2000000' is no size: give one with its unit, such as 2GB"),
+        ({"ports": 29500}, "ports = '29500' is no range of ports: give one such as 29500-29600"),
+        ({"device": 0}, "device = '0' is not possible; choose one of auto, cpu, cuda"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            Settings.of(**given)

@@ -134,7 +134,7 @@ def test_a_users_model_from_python(graph):
         ({"evaluation": "exact"}, "evaluation means nothing"),
         ({"sampler": "labor"}, "sampler means nothing"),
         ({"plan": "split"}, "is for batches: drop full_graph, or choose halo, tp, tp-decoupled"),
-        ({"memory": "much"}, "memory = 'much' is no size: give one such as 2GB"),
+        ({"memory": "much"}, "memory = 'much' is no size: give one with its unit, such as 2GB"),
         ({"full_graph": False, "plan": "tp"}, "is for the full graph: set full_graph"),
         ({"full_graph": False, "chunks": 3}, "chunks means nothing to training on batches: drop it, or set full_graph"),
     ],
