@@ -183,7 +183,7 @@ def check_tables(model: nn.Module) -> None:
 _COLUMNS: WeakKeyDictionary[nn.Module, tuple[int, set[int]]] = WeakKeyDictionary()
 
 
-def takes_attributes(model: nn.Module, width: int | None, columns: int = 0) -> int:
+def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
     """Of how many columns a model takes `edge_attr`, which a graph has so many of, if known; nought: it runs only without.
 
     As PyG's own models do, which take it whatever their convolutions are. One is what edges weigh.
@@ -191,17 +191,17 @@ def takes_attributes(model: nn.Module, width: int | None, columns: int = 0) -> i
     taken = taken_by(model).get(ATTRIBUTES)
     if taken is None:
         return 0
-    if model not in _COLUMNS or (columns and columns not in _COLUMNS[model][1]):
-        wrong = _take(model, width, [columns] if columns else [1, *_widths_within(model)])
+    if model not in _COLUMNS or (wide and wide not in _COLUMNS[model][1]):
+        wrong = _take(model, width, [wide] if wide else [1, *_widths_within(model)])
         if wrong is not None and taken.default is taken.empty:
             del _COLUMNS[model]
             raise ModelError(
                 f"{type(model).__name__}.forward takes edge_attr, features of edges, or what they weigh, a number each "
-                f"([edges, 1]), and does not run on {columns or 1} of each edge: build its convolutions with "
-                f"edge_dim={columns or 1} ({wrong})"
+                f"([edges, 1]), and does not run on {wide or 1} of each edge: build its convolutions with "
+                f"edge_dim={wide or 1} ({wrong})"
             ) from wrong
     found, _ = _COLUMNS[model]
-    return found if columns in (0, found) else 0
+    return found if wide in (0, found) else 0
 
 
 def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict[str, int]:
@@ -215,8 +215,8 @@ def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict
 def _take(model: nn.Module, width: int | None, tried: Sequence[int]) -> ModelError | None:
     """Remember how many columns a model runs with, of those that are tried; nought, if none, and why not."""
     wrong, before = None, _COLUMNS.get(model, (0, set()))[1]
-    for columns in tried:
-        _COLUMNS[model] = columns, before | {*tried}
+    for wide in tried:
+        _COLUMNS[model] = wide, before | {*tried}
         try:
             _walk(model, width, lambda *met: None)
         except ModelError as error:
@@ -313,8 +313,8 @@ def answered(
         with torch.set_grad_enabled(gradients), in_mode(model, training), _WithinTables():
             width = width or _input_width(model)
             x, everything = rows(like, width), dict.fromkeys(EDGE_ARGUMENTS, 1)
-            columns = takes_attributes(model, width)
-            everything |= {ATTRIBUTES: int(columns == 1), FEATURES: columns if columns > 1 else 0}
+            wide = takes_attributes(model, width)
+            everything |= {ATTRIBUTES: int(wide == 1), FEATURES: wide if wide > 1 else 0}
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
             of_size = {size: types[:size] for size in {*sizes}}
             run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)

@@ -230,8 +230,8 @@ def call_model(
     given: dict[str, Tensor] = {
         name: handle for name, handle in _HANDLES.items() if there.get(name) and name in accepted
     }
-    if (columns := there.get(FEATURES)) and ATTRIBUTES in accepted:
-        given[ATTRIBUTES] = Handle.of(FEATURES, columns=columns)
+    if (wide := there.get(FEATURES)) and ATTRIBUTES in accepted:
+        given[ATTRIBUTES] = Handle.of(FEATURES, columns=wide)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):

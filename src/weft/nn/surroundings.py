@@ -50,11 +50,11 @@ def surroundings(call: Call, block: Block) -> Edges:
 
 def _are_whole(block: Block, ids: np.ndarray, graph: Topology) -> bool:
     """Are the lists of a block's destinations all that the graph has?"""
-    own = ids[: block.num_dst]
-    if not np.array_equal(graph.indptr[own + 1] - graph.indptr[own], np.diff(block.indptr.numpy())):
+    into = ids[: block.num_dst]
+    if not np.array_equal(graph.indptr[into + 1] - graph.indptr[into], np.diff(block.indptr.numpy())):
         return False
     at = np.arange(block.num_edges) + np.repeat(
-        graph.indptr[own] - block.indptr.numpy()[:-1], np.diff(block.indptr.numpy())
+        graph.indptr[into] - block.indptr.numpy()[:-1], np.diff(block.indptr.numpy())
     )
     return np.array_equal(graph.indices[at], ids[block.src.numpy()])
 

@@ -224,7 +224,8 @@ class _OwnForward(Merge):
         call, block = self._call, edges.block
         options = self._options(edges)
         with self._named(block):
-            if self._looks_on(block, sources, options):
+            further = self._looks_on(block, sources, options)
+            if further:
                 edges = surroundings(call, block)
                 options = self._options(edges)
             seen = edges.block
