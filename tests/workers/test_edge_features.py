@@ -1,5 +1,6 @@
 """Features of edges, PyG's edge_attr of several columns: as PyG has them, on any number of workers."""
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -183,6 +184,20 @@ def test_who_gives_them_to_no_convolution_or_is_built_for_others_is_told(graphs)
     narrow = Two(lambda width, out: GINEConv(nn.Linear(width, out), edge_dim=3))
     with pytest.raises(ModelError, match=r"edge_attr, .* does not run on 5 of each edge: build .* edge_dim=5"):
         weft.train(graph, narrow, fanouts=(3, 3), epochs=1)
+
+
+def test_graphs_with_others_come_and_go(graphs):
+    graph = open_graph(graphs / "1")
+    with seeded(3):
+        model = MODELS["pyg's model"]().eval()
+    first = weft.infer(model, graph).outputs
+    narrow, bare = replace(graph, edge_features=graph.edge_features[:, :3]), replace(graph, edge_features=None)
+    weighted = replace(bare, edge_weight=np.ones(EDGES, np.float32))
+    without = weft.infer(model, bare).outputs
+    for other in (narrow, bare, weighted):
+        np.testing.assert_allclose(weft.infer(model, other).outputs, without, atol=1e-5)
+        np.testing.assert_allclose(weft.infer(model, graph).outputs, first, atol=1e-5)
+    assert np.abs(first - without).max() > 1e-3
 
 
 class Computes(Two):

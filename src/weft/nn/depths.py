@@ -179,8 +179,10 @@ def check_tables(model: nn.Module) -> None:
             )
 
 
-# Columns of edge_attr: how many a model was found to take (nought: none), and how many were tried.
-_COLUMNS: WeakKeyDictionary[nn.Module, tuple[int, set[int]]] = WeakKeyDictionary()
+# Of how many columns of edge_attr a model was tried: does it run with these? And of how many it gets some in trials: as many
+# as the last graph has that was asked for, nought where it runs only without.
+_TRIED: WeakKeyDictionary[nn.Module, dict[int, bool]] = WeakKeyDictionary()
+_GIVEN: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
 
 
 def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
@@ -191,17 +193,18 @@ def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
     taken = taken_by(model).get(ATTRIBUTES)
     if taken is None:
         return 0
-    if model not in _COLUMNS or (wide and wide not in _COLUMNS[model][1]):
+    if wide not in _TRIED.get(model, {}) and (wide or model not in _GIVEN):
         wrong = _take(model, width, [wide] if wide else [1, *_widths_within(model)])
         if wrong is not None and taken.default is taken.empty:
-            del _COLUMNS[model]
+            del _TRIED[model], _GIVEN[model]
             raise ModelError(
                 f"{type(model).__name__}.forward takes edge_attr, features of edges, or what they weigh, a number each "
                 f"([edges, 1]), and does not run on {wide or 1} of each edge: build its convolutions with "
                 f"edge_dim={wide or 1} ({wrong})"
             ) from wrong
-    found, _ = _COLUMNS[model]
-    return found if wide in (0, found) else 0
+    if wide:
+        _GIVEN[model] = wide if _TRIED[model][wide] else 0
+    return _GIVEN[model]
 
 
 def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict[str, int]:
@@ -212,18 +215,19 @@ def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict
     return {ATTRIBUTES: int(weights is not None and takes_attributes(model, width, 1))}
 
 
-def _take(model: nn.Module, width: int | None, tried: Sequence[int]) -> ModelError | None:
-    """Remember how many columns a model runs with, of those that are tried; nought, if none, and why not."""
-    wrong, before = None, _COLUMNS.get(model, (0, set()))[1]
-    for wide in tried:
-        _COLUMNS[model] = wide, before | {*tried}
+def _take(model: nn.Module, width: int | None, several: Sequence[int]) -> ModelError | None:
+    """Find the first number of columns that a model runs with; where there is none, why not."""
+    wrong, tried = None, _TRIED.setdefault(model, {})
+    for wide in several:
+        _GIVEN[model] = wide
         try:
             _walk(model, width, lambda *met: None)
         except ModelError as error:
-            wrong = wrong or error
+            wrong, tried[wide] = wrong or error, False
         else:
+            tried[wide] = True
             return None
-    _COLUMNS[model] = 0, before | {*tried}
+    _GIVEN[model] = 0
     return wrong
 
 

@@ -817,7 +817,7 @@ def test_what_are_no_vertices_is_refused(graph, words):
 
 @pytest.mark.parametrize("none", [[], np.zeros(1500, dtype=bool)])
 def test_no_seeds_are_refused(graph, none):
-    with pytest.raises(ConfigError, match="^seeds name no vertex, .*: give some, or a split="):
+    with pytest.raises(ConfigError, match=r"^seeds name no vertex, .*: give some, or a split="):
         weft.Loader(graph, fanouts=(4, 4), seeds=none)
 
 
