@@ -6,6 +6,7 @@ from weft.errors import InputError
 
 _MOST_CLASSES = 1 << 24  # beyond it, a number is no class but a mistake that would allocate all memory
 _MOST_TYPES = 1 << 20
+_ELSEWHERE = "go to an objective of one's own, and not into the graph (docs/extending.md)"
 
 
 def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None) -> tuple[np.ndarray | None, int]:
@@ -21,14 +22,17 @@ def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None)
         )
     if labels.ndim == 2:
         if not np.isin(labels, (0, 1)).all():
-            raise InputError("labels with several columns must be 0 or 1 in each: one column a class")
+            raise InputError(
+                "labels with several columns must be 0 or 1 in each (one column a class, all known): numbers to be predicted as "
+                f"they are, and labels that are unknown in part, {_ELSEWHERE}"
+            )
         return labels.astype(np.uint8), labels.shape[1]
     if labels.dtype.kind == "f":
         labels = np.where(np.isnan(labels), -1, labels)
         if (labels != np.rint(labels)).any() or np.isinf(labels).any():
             raise InputError(
                 "labels must be whole numbers (classes from 0 on), with -1 or NaN where unknown: numbers to be predicted as "
-                "they are go to an objective of one's own, and not into the graph (docs/extending.md)"
+                f"they are {_ELSEWHERE}"
             )
     lowest, highest = (int(labels.min()), int(labels.max())) if labels.size else (0, -1)
     if lowest < -1:

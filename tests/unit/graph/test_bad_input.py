@@ -139,6 +139,10 @@ ODD_DATA = {
     "complex features": ({"x": "zeros(6, 2, dtype=complex64)"}, "they need a row of numbers a vertex"),
     "labels that are huge": ({"y": "full((6,), 10**12)"}, "label 1000000000000 is none of"),
     "labels that are fractions": ({"y": "full((6,), 0.5)"}, "labels must be whole numbers"),
+    "labels of several numbers": (
+        {"y": "full((6, 3), 0.5)"},
+        "labels that are unknown in part, go to an objective of one's own, and not into the graph",
+    ),
     "types beyond all": ({"edge_type": "full((9,), 1 << 40)"}, "they are counted from 0, to 1,048,575 at most"),
     "types below 0": ({"edge_type": "full((9,), -1)"}, "edge types run from -1"),
     "weights in two columns": ({"edge_weight": "zeros(9, 2)"}, "give each edge a number"),
