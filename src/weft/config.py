@@ -19,6 +19,7 @@ T = TypeVar("T")
 N = TypeVar("N", int, float)
 _MOUNTS = Path("/proc/self/mountinfo")
 _NAME = 200  # bytes of a name, beside which one is written that is longer
+_SHORT = 80  # characters of a value that is told as it is
 _MOST = 1 << 63  # from which on no kernel or file holds a number
 TYPES: dict[object, str] = {
     int: "a whole number",
@@ -41,16 +42,17 @@ def setting(
     usual: bool = False,
     binds: str = "",
     off: T | None = None,
+    others: str = "",
     resumed: str = "",
 ) -> T:
     """A field of a group of settings.
 
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
     `binds`: names of the conditions under which it has an effect. `off`: the value that says there is none of it, which is
-    true anywhere; None: the usual one, if that is nothing. `resumed`: how a run that goes on from a checkpoint may change it
-    (plan/resuming.py), if not as all of its group.
+    true anywhere; None: the usual one, if that is nothing. `others`: where what is not among the choices goes. `resumed`:
+    how a run that goes on from a checkpoint may change it (plan/resuming.py), if not as all of its group.
     """
-    limits = {"choices": choices, "low": low, "high": high}
+    limits = {"choices": choices, "others": others, "low": low, "high": high}
     conditions = {"binds": binds.split(), "off": (off,) if off is not None else () if default else (default,)}
     metadata = {"help": help, "key": key, "usual": usual, "resumed": resumed, **conditions, **limits}
     return dataclasses.field(default=default, metadata=metadata)
@@ -85,11 +87,12 @@ def checked(field: dataclasses.Field, value: object) -> object:
     except OverflowError:
         raise ConfigError(f"{name} is out of range; it must be a number below 2^63") from None
     except (ValueError, TypeError):
-        raise ConfigError(f"{name} = {value!r} is not {_wanted(field)}") from None
+        known = f"; {_known(field)}" if field.metadata["choices"] else ""
+        raise ConfigError(f"{name} = {_shortly(value)} is not {_wanted(field)}{known}") from None
     choices, low, high = (field.metadata[name] for name in ("choices", "low", "high"))
     if choices and value is not None and value not in choices:
         hint = near(str(value), choices)
-        raise ConfigError(f"{name} = {value!r} is not possible; {hint}choose one of {', '.join(choices)}")
+        raise ConfigError(f"{name} = {value!r} is not possible; {hint}{_known(field)}")
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int | float) and (
             (low is not None and number < low) or (high is not None and number > high)
@@ -179,7 +182,7 @@ def _is_mount_point(path: Path) -> bool:
 
 def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like this one, if there is one; it ends in a blank."""
-    found = difflib.get_close_matches(word, list(known), 1, 0.5)
+    found = difflib.get_close_matches(word, list(known), 1, 0.6)
     return f"did you mean {found[0]!r}? " if found else ""
 
 
@@ -245,6 +248,19 @@ def _fits(number: N) -> N:
     if not abs(number) < _MOST:
         raise OverflowError
     return number
+
+
+def _shortly(value: object) -> str:
+    """A value as it was written, or of what class it is, where that would be lines of text."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}"
+    told = repr(value)
+    return told if len(told) <= _SHORT and "\n" not in told else f"an object of {type(value).__name__}"
+
+
+def _known(field: dataclasses.Field) -> str:
+    choices, others = field.metadata["choices"], field.metadata["others"]
+    return f"choose one of {', '.join(choices)}{f' ({others})' if others else ''}"
 
 
 def _wanted(field: dataclasses.Field) -> str:

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from weft.config import Group, key_of, setting
 
+_OWN_LOOP = "another one goes into a loop of one's own: weft.Loader, weft.parallel"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSettings(Group):
@@ -61,7 +63,11 @@ class TaskSettings(Group):
         "dot", "links: how two rows (of width hidden) make a score", choices=("dot", "mlp"), binds="links"
     )
     loss: str = setting(
-        "bce", "links: binary cross-entropy, or a margin over each negative", choices=("bce", "margin"), binds="links"
+        "bce",
+        "links: binary cross-entropy, or a margin over each negative",
+        choices=("bce", "margin"),
+        binds="links",
+        others="another one is an objective of one's own, as objective=",
     )
     margin: float = setting(
         1.0, "links, loss margin: how much higher a link is to score", low=0.0, binds="links margin"
@@ -120,11 +126,13 @@ class OptimisationSettings(Group):
     """How the model is trained."""
 
     epochs: int = setting(10, "passes over the training vertices", low=1, usual=True, resumed="longer")
-    optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True)
+    optimizer: str = setting("adam", "the optimiser", choices=("adam", "adamw", "sgd"), usual=True, others=_OWN_LOOP)
     lr: float = setting(0.003, "learning rate", low=0.0, usual=True)
     weight_decay: float = setting(0.0, "weight decay", low=0.0, usual=True)
     momentum: float = setting(0.9, "momentum (sgd)", low=0.0, high=1.0, binds="sgd", off=0.0)
-    schedule: str = setting("constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True)
+    schedule: str = setting(
+        "constant", "how the rate falls", choices=("constant", "cosine", "linear"), usual=True, others=_OWN_LOOP
+    )
     warmup: float = setting(0.0, "epochs over which the rate rises from zero", low=0.0)
     clip_norm: float = setting(0.0, "largest gradient norm; 0: no limit", low=0.0)
     seed: int = setting(0, "seed of everything random", low=0, usual=True)

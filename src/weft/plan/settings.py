@@ -32,20 +32,42 @@ from weft.plugins import LAUNCHERS, OBJECTIVES, SAMPLERS
 from weft.quantities import port_range, size_of
 
 # What others call settings that have another name here.
-_ELSEWHERE = {
-    "learning_rate": "lr",
-    "learn_rate": "lr",
-    "hidden_channels": "hidden",
-    "num_neighbors": "fanouts",
-    "num_workers": "loaders",
+_OTHER_NAMES = {
+    "batch_size": "bs",
+    "checkpoint": "save_dir ckpt_path default_root_dir",
+    "clip_norm": "grad_clip max_grad_norm gradient_clip_val",
+    "device": "accelerator",
+    "fanouts": "num_neighbors neighbor_sizes num_samples sizes",
+    "hidden": "hidden_channels",
+    "loaders": "num_workers",
+    "log": "verbose",
+    "lr": "learning_rate learn_rate",
+    "memory": "max_memory",
+    "patience": "early_stopping",
+    "plan": "strategy",
+    "products": "precision mixed_precision amp autocast",
+    "schedule": "scheduler lr_scheduler",
+    "seed": "random_state random_seed",
+    "transport": "backend",
+    "weight_decay": "wd l2",
+    "workers": "gpus num_gpus devices world_size",
 }
+_ELSEWHERE = {other: key for key, others in _OTHER_NAMES.items() for other in others.split()}
 # What isn't one, and where it is.
-_NO_SETTING = {
-    "shuffle": "training batches always are",
-    "input_nodes": "weft.Loader takes seeds=, or split=",
-    "leave_out": "weft.Graph.from_pyg(data, leave_out=...) makes a graph without some arrays",
-    "out": "weft.train trains the model in place: save it with torch, or set checkpoint",
+_WHERE = {
+    "training batches always are": "shuffle",
+    "weft.Loader takes seeds=, or split=": "input_nodes",
+    "weft.Graph.from_pyg(data, leave_out=...) makes a graph without some arrays": "leave_out",
+    "weft.train trains the model in place: save it with torch, or set checkpoint": "out",
+    "it goes into a loop of your own: weft.Loader, weft.parallel": (
+        "callbacks callback ema optimizer_kwargs betas eps nesterov gamma step_size"
+    ),
+    "what is learned is task, or loss=, a function of rows and labels, or objective=": "criterion loss_fn loss_function",
+    "the graph's own split says it (of PyG's data, its masks)": "split train_mask val_mask test_mask",
+    "give a model that is made with it, as model": "activation act aggr bias residual num_classes",
+    "batches are made ready by loaders and prefetch": "pin_memory persistent_workers drop_last collate_fn",
 }
+_NO_SETTING = {name: where for where, names in _WHERE.items() for name in names.split()}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -630,6 +630,33 @@ class TestMistakes:
             weft.train(graph, epochs="many")
 
     @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("callbacks", "it goes into a loop of your own: weft.Loader, weft.parallel"),
+            ("criterion", "what is learned is task, or loss="),
+            ("train_mask", "the graph's own split says it"),
+            ("lr_scheduler", "did you mean 'schedule'"),
+            ("gpus", "did you mean 'workers'"),
+            ("nonsense", "known ones are model, hidden"),
+        ],
+    )
+    def test_what_others_have_is_pointed_to(self, graph, name, words):
+        with pytest.raises(ConfigError, match=f"no setting '{name}'; {words}"):
+            weft.train(graph, **{name: 1})
+
+    def test_objects_in_place_of_words_are_told_where_they_go(self, graph):
+        long = torch.optim.AdamW([torch.zeros(1, requires_grad=True)])
+        own = r"choose one of .* \(another one goes into a loop of one's own: weft.Loader, weft.parallel\)$"
+        for given, words in (
+            ({"optimizer": torch.optim.AdamW}, f"optimizer = the class AdamW is not a word; {own}"),
+            ({"optimizer": long}, f"optimizer = an object of AdamW is not a word; {own}"),
+            ({"optimizer": "lion"}, f"optimizer = 'lion' is not possible; {own}"),
+            ({"schedule": torch.optim.lr_scheduler.StepLR}, f"schedule = the class StepLR is not a word; {own}"),
+        ):
+            with pytest.raises(ConfigError, match=words):
+                weft.train(graph, **given)
+
+    @pytest.mark.parametrize(
         ("given", "match"),
         [
             ({"fanouts": (5, 5), "layers": 3}, "contradict each other"),
