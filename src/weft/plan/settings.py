@@ -198,6 +198,11 @@ class Settings:
             )
         if model.bases and model.blocks:
             raise ConfigError("bases and blocks are two ways to make relations' matrices: set one of them")
+        if self.strategy == "auto" and self.plan.name != "auto":
+            raise ConfigError(
+                f"plan = {self.plan.name!r}: what the planner is to keep to is set by itself: write plan = 'auto', and such "
+                f"as cache = 0.05 besides"
+            )
         if not sampling.full_graph and self.strategy in OF_GRAPH:
             raise ConfigError(
                 f"plan = {self.plan.name!r} is for the full graph: set full_graph, or choose another plan"

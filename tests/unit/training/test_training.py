@@ -661,6 +661,10 @@ class TestMistakes:
         [
             ({"fanouts": (5, 5), "layers": 3}, "contradict each other"),
             ({"fanouts": (5, 0)}, "fanouts hold a 0"),
+            (
+                {"plan": "auto cache=5%"},
+                "plan = 'auto cache=5%': .*: write plan = 'auto', and such as cache = 0.05 besides",
+            ),
             ({"heads": 2}, "heads means nothing to the model sage"),
             ({"model": "film", "jk": "cat"}, "jk means nothing to the model film"),
             ({"momentum": 0.5}, "momentum means nothing to adam"),
