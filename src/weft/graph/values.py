@@ -23,8 +23,8 @@ def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None)
     if labels.ndim == 2:
         if not np.isin(labels, (0, 1)).all():
             raise InputError(
-                "labels with several columns must be 0 or 1 in each (one column a class, all known): numbers to be predicted "
-                f"as they are, and labels that are unknown in part, {_ELSEWHERE}"
+                "labels with several columns must be 0 or 1 in each (one column a class, all known): numbers to be "
+                f"predicted as they are, and labels that are unknown in part, {_ELSEWHERE}"
             )
         return labels.astype(np.uint8), labels.shape[1]
     if labels.dtype.kind == "f":
