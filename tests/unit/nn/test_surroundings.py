@@ -1,5 +1,7 @@
 """Convolutions that look at more than their own edges: as PyG makes them of the whole graph, or refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -124,6 +126,69 @@ def test_what_looks_further_is_refused(graph, name):
     for seeds in torch.arange(VERTICES).split(25):
         with pytest.raises(ModelError, match="looks further than at the edges of each vertex and of its neighbours"):
             both(graph, REFUSED[name], seeds)
+
+
+class ByRelation(MessagePassing):
+    """Divides by how many in-edges of an edge's own type its source has; types go by another name."""
+
+    def __init__(self, of=None):
+        super().__init__(aggr="add")
+        self.lin, self.of = nn.Linear(WIDTH, OUT), of
+
+    def forward(self, x, edge_index, kinds):
+        alike = torch.ones_like(kinds) if self.of is None else kinds == self.of
+        many = scatter(alike.to(x.dtype), edge_index[1] * 200 + kinds, 0, 200 * len(x))
+        return self.propagate(edge_index, x=self.lin(x), by=1 / (1 + many[edge_index[0] * 200 + kinds]))
+
+    def message(self, x_j, by):
+        return x_j * by[:, None]
+
+
+class OfKinds(nn.Module):
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, edge_index, edge_type):
+        return self.conv(x, edge_index, edge_type)
+
+
+@pytest.mark.parametrize("kinds", [3, 100])
+@pytest.mark.parametrize("of", [None, 1])
+def test_degrees_by_relation_are_of_neighbours_too(graph, kinds, of):
+    typed = replace(graph, edge_weight=None, edge_type=(np.arange(graph.num_edges) % kinds).astype(np.int32))
+    with seeded(1):
+        model, x = OfKinds(ByRelation(of)).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+    expected = model(x, edges, torch.from_numpy(typed.edge_type).long())
+    for seeds in torch.arange(VERTICES).split(25):
+        sample = NeighborSampler(typed, [-1]).sample(seeds, 0, 0)
+        found = BlockModel(model)(x[sample.vertices.long()], sample)
+        torch.testing.assert_close(found, expected[seeds], rtol=1e-10, atol=1e-10)
+
+
+class Table(MessagePassing):
+    """Takes weights for places in a table."""
+
+    def __init__(self):
+        super().__init__(aggr="mean")
+        self.lin, self.table = nn.Linear(WIDTH, OUT), nn.Embedding(2, OUT)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.propagate(edge_index, x=self.lin(x), by=self.table(edge_weight.round().long()))
+
+    def message(self, x_j, by):
+        return x_j * by
+
+
+def test_values_that_no_graph_has_are_not_insisted_on(graph):
+    with seeded(1):
+        model, x = OfKinds(Table()).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    low = replace(graph, edge_weight=np.minimum(graph.edge_weight, 1))
+    model.forward = lambda x, edge_index, edge_weight: model.conv(x, edge_index, edge_weight)
+    sample = NeighborSampler(low, [3]).sample(torch.arange(30), 0, 0)
+    assert BlockModel(model)(x[sample.vertices.long()], sample).shape == (30, OUT)
 
 
 @pytest.mark.parametrize("how", ["replaced", "said"])

@@ -56,10 +56,8 @@ class BlackBox(Convolution):
         if block.num_src == block.num_dst or not block.num_edges:
             return False
         if self._further is None:
-            kinds = getattr(call.program.graph, "num_edge_types", 1) if call.edge_type else 1
-            self._further = self._looked(
-                partial(_is_of_edges, self.conv, block=block, x=x, options=options, kinds=kinds)
-            )
+            kinds = getattr(call.program.graph, "num_edge_types", 1)
+            self._further = self._looked(partial(_always_of_edges, self.conv, block, x, options, kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
@@ -139,6 +137,23 @@ _NEIGHBOURS = _Trial(
 _LONE = _Alone(4, 4, ((0, 1), (1, 2), (2, 0)))
 
 
+def _always_of_edges(
+    conv: MessagePassing,
+    block: Block,
+    x: Tensor,
+    options: dict[str, object],
+    kinds: int,
+    tried: _Trial,
+    training: bool = False,
+) -> bool:
+    """Does a module so with edges of few kinds and of many; with values beyond the block's, unless it fails on such?"""
+    several = {min(kinds, 2), kinds}
+    try:
+        return all(_is_of_edges(conv, tried, block, x, options, some, True, training) for some in several)
+    except Exception:  # its own code's, which may take values for something else, as for places in a table
+        return all(_is_of_edges(conv, tried, block, x, options, some, False, training) for some in several)
+
+
 def _is_of_edges(
     conv: MessagePassing,
     tried: _Trial,
@@ -146,14 +161,15 @@ def _is_of_edges(
     x: Tensor,
     options: dict[str, object],
     kinds: int,
-    training: bool = False,
+    beyond: bool,
+    training: bool,
 ) -> bool:
     """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
 
     Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a few vertices with
     random rows, as wide as those of a block; what edges and rows come with is taken from there, too, larger and smaller for
-    the others; edges are of all `kinds` in turn. In training dropout and batch normalisation are left out, and one that
-    draws other random numbers is not told of.
+    the others, if `beyond`; edges are of all `kinds` in turn. In training dropout and batch normalisation are left out, and
+    one that draws other random numbers is not told of.
     """
     rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
@@ -171,10 +187,12 @@ def _is_of_edges(
             if not value.is_floating_point():
                 return (by_destination % kinds).to(value)
             some = value[by_destination.to(value.device) % len(value)]
+            if not beyond:
+                return some
             least, most = value.amin(0), value.amax(0)
-            beyond = 1 + most - least
+            more = 1 + most - least
             place = by_destination.to(value.device).view(-1, *[1] * (value.dim() - 1))
-            others = torch.where(place % 2 == 0, most + beyond, torch.where(least > 0, least / 7, least - beyond))
+            others = torch.where(place % 2 == 0, most + more, torch.where(least > 0, least / 7, least - more))
             return torch.where(place < len(tried.own), some, others)
 
         given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
