@@ -27,6 +27,7 @@ from weft.errors import ModelError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.partition import write_partitioned
+from weft.placements.cooperation import _apart, _in_one
 from weft.plan import Plan, Settings
 from weft.planner import KINDS, Cluster, Host
 from weft.training import Trainer, planner_for, unused_by
@@ -124,6 +125,11 @@ def test_several_workers_train_the_same_model(ranks, graphs, name):
         alone, *others = (ranks(size, run)[0] for size in (1, 2, 3))
         for found in others:
             assert found == pytest.approx(alone, abs=1e-10)
+
+
+def test_rows_of_them_travel_as_one_also_where_there_are_none():
+    for rows in (np.arange(10, dtype=np.float32).reshape(5, 2), np.empty((0, 3), np.float32), np.ones(4, np.float32)):
+        np.testing.assert_array_equal(_apart(_in_one(rows)), rows)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -264,7 +264,7 @@ def _in_one(values: np.ndarray) -> np.ndarray:
 
 def _apart(values: np.ndarray) -> np.ndarray:
     """The same, as rows of float32 again."""
-    return values.view(np.float32).reshape(len(values), -1) if values.dtype.kind == "V" else values
+    return values.view(np.float32).reshape(len(values), values.itemsize // 4) if values.dtype.kind == "V" else values
 
 
 def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], list[Tensor]]:
