@@ -54,7 +54,7 @@ MAY = {
     "training/migration.py: pass_on",  # which gradients a model brings
     "nn/depths.py: _walk",  # before training
     "nn/depths.py: passage",  # once a model, on its first rows
-    "nn/conv/blackbox.py: _looks_at_own_edges",  # once a module, before its first rows
+    "nn/conv/blackbox.py: _is_of_edges",  # once a module, before its first rows
     "nn/row_by_row.py: other_parameters",  # as well
     "planner/model_cost.py: model_cost",  # likewise: layers are timed,
     "planner/probe_devices.py: probe_device",  # and devices

@@ -176,7 +176,7 @@ def _is_of_edges(
     def forward(count: int, edges: tuple[tuple[int, int], ...], backwards: bool, other_rows: bool) -> Tensor | None:
         at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
         at = at.flip(0) if backwards else at
-        ends = at[torch.tensor(edges, device=x.device).T]
+        ends = at[torch.tensor(edges).T.to(x.device)]
         by_destination = ends[1].argsort(stable=True)
 
         def part(value: object) -> object:
