@@ -34,14 +34,15 @@ class Handle(Tensor):
     column: bool  # does it stand for values [edges, 1], not [edges]?
 
     @staticmethod
-    def of(name: str, column: bool = False, columns: int = 0) -> "Handle":
+    def of(name: str, column: bool = False, columns: int = 0, dtype: torch.dtype = torch.float32) -> "Handle":
         """The handle of an edge argument; isinstance(handle, Tensor) holds, but there is nothing in it to compute with.
 
-        `columns`: of features.
+        `columns`: of features; `dtype`: of what are no ids.
         """
         shape = (2, 0) if name == "edge_index" else (0, columns) if name == FEATURES else (0, 1) if column else (0,)
-        dtype = torch.float32 if name in ("edge_weight", FEATURES) else torch.int64
-        handle = torch.empty(shape, dtype=dtype).as_subclass(Handle)
+        handle = torch.empty(shape, dtype=dtype if name in ("edge_weight", FEATURES) else torch.int64).as_subclass(
+            Handle
+        )
         handle.stands_for, handle.column = name, column
         return handle
 
@@ -83,30 +84,28 @@ class EdgeSizes(tuple):
     """The shape of what a handle stands for, but for how many edges there are, which differs from block to block."""
 
     def __new__(cls, handle: Handle) -> "EdgeSizes":
-        """Nought, where the edges are counted."""
+        """-1, where the edges are counted: torch refuses that, too."""
         with torch._C.DisableTorchFunctionSubclass():
-            return super().__new__(cls, handle.shape)
+            return super().__new__(cls, (size or -1 for size in handle.shape))
 
     def __getitem__(self, at: Any) -> Any:
         if isinstance(at, slice):
             return tuple(self[one] for one in range(*at.indices(len(self))))
-        return self._known(super().__getitem__(at))
+        return super().__getitem__(at) if super().__getitem__(at) > 0 else self._refused()
 
     def __iter__(self) -> Iterator[int]:
         return (self[at] for at in range(len(self)))
 
-    def __eq__(self, other: object) -> bool:
-        return self._known(0) == other
-
-    __ne__ = __eq__
-
-    def _known(self, size: int) -> int:
-        if size:
-            return size
+    def _refused(self, *_: object) -> Any:
         raise ModelError(
             f"the model asks how many edges there are (in {caller_outside('torch', 'weft')}), and blocks have others from "
             f"layer to layer: move what is computed by it into a MessagePassing convolution"
         )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __contains__ = count = index = numel = (
+        _refused
+    )
+    __hash__ = _refused
 
 
 def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -208,7 +209,14 @@ def without_depth(x: Tensor) -> Tensor:
 
 
 _EDGE_INDEX = Handle.of("edge_index")
-_HANDLES = {name: Handle.of(name) for name in EDGE_ARGUMENTS} | {ATTRIBUTES: Handle.of("edge_weight", column=True)}
+
+
+@cache
+def _handles(dtype: torch.dtype) -> dict[str, Handle]:
+    """Of a model of some numbers."""
+    plain = {name: Handle.of(name, dtype=dtype) for name in EDGE_ARGUMENTS}
+    return plain | {ATTRIBUTES: Handle.of("edge_weight", column=True, dtype=dtype)}
+
 
 # What answers in a convolution's place: (module, rows, their depth, named arguments) -> rows one deeper.
 Convolve = Callable[[MessagePassing, Tensor, int, dict[str, object]], Tensor]
@@ -228,10 +236,10 @@ def call_model(
     """
     accepted, there = taken_by(model), available or {}
     given: dict[str, Tensor] = {
-        name: handle for name, handle in _HANDLES.items() if there.get(name) and name in accepted
+        name: handle for name, handle in _handles(x.dtype).items() if there.get(name) and name in accepted
     }
     if (wide := there.get(FEATURES)) and ATTRIBUTES in accepted:
-        given[ATTRIBUTES] = Handle.of(FEATURES, columns=wide)
+        given[ATTRIBUTES] = Handle.of(FEATURES, columns=wide, dtype=x.dtype)
     if node_type is not None and "node_type" in accepted:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):

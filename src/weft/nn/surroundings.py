@@ -41,7 +41,10 @@ def surroundings(call: Call, block: Block) -> Edges:
         for name in OF_EDGES:
             if (of_all := getattr(graph, name, None)) is not None:
                 mine, others = program.edge_values(name, block), torch.from_numpy(of_all[at])
-                values[name] = torch.cat([mine, others, others.new_ones(len(loops), *others.shape[1:])])
+                of_loops = torch.full((len(loops), *others.shape[1:]), float(name == "edge_weight")).to(
+                    others
+                )  # of type 0
+                values[name] = torch.cat([mine, others, of_loops])
         wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src), loops]), len(ids) + len(loops), values=values)
         return Edges(wide, keys=keys_of(graph, np.concatenate([ids, beyond])))
 
