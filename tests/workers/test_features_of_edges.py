@@ -80,6 +80,11 @@ class Two(nn.Module):
         return self.second(x, edge_index, edge_attr=edge_attr)
 
 
+class Optional(Two):
+    def forward(self, x, edge_index, edge_attr=None):
+        return super().forward(x, edge_index, edge_attr)
+
+
 MODELS = {
     "own": lambda: Two(Own),
     "gine": lambda: Two(lambda width, out: GINEConv(nn.Linear(width, out), edge_dim=COLUMNS)),
@@ -188,8 +193,14 @@ def test_who_gives_them_to_no_convolution_or_is_built_for_others_is_told(graphs)
     ]
     assert unused_by(MODELS["own"](), graph) == []
     narrow = Two(lambda width, out: GINEConv(nn.Linear(width, out), edge_dim=3))
-    with pytest.raises(ModelError, match=r"edge_attr, .* does not run on 5 of each edge: build .* edge_dim=5"):
-        weft.train(graph, narrow, fanouts=(3, 3), epochs=1)
+    narrow = [narrow, Optional(lambda width, out: GINEConv(nn.Linear(width, out), edge_dim=3))]
+    narrow += [Optional(lambda width, out: GATConv(width, out, edge_dim=3))]
+    for model in narrow:
+        with pytest.raises(ModelError, match=r"edge_attr, .* does not run on 5 of each edge: build .* edge_dim=5"):
+            weft.train(graph, model, fanouts=(3, 3), epochs=1)
+    weighted = replace(graph, edge_features=None, edge_weight=np.ones(EDGES, np.float32))
+    with pytest.raises(ModelError, match=r"edge_attr, .* does not run on 1 of each edge: build .* edge_dim=1"):
+        weft.train(weighted, MODELS["own"](), fanouts=(3, 3), epochs=1)
 
 
 def test_graphs_with_others_come_and_go(graphs):
@@ -200,7 +211,9 @@ def test_graphs_with_others_come_and_go(graphs):
     narrow, bare = replace(graph, edge_features=graph.edge_features[:, :3]), replace(graph, edge_features=None)
     weighted = replace(bare, edge_weight=np.ones(EDGES, np.float32))
     without = weft.infer(model, bare).outputs
-    for other in (narrow, bare, weighted):
+    with pytest.raises(ModelError, match=r"does not run on 3 of each edge: build its convolutions with edge_dim=3"):
+        weft.infer(model, narrow)
+    for other in (bare, weighted):
         np.testing.assert_allclose(weft.infer(model, other).outputs, without, atol=1e-5)
         np.testing.assert_allclose(weft.infer(model, graph).outputs, first, atol=1e-5)
     assert np.abs(first - without).max() > 1e-3

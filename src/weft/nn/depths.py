@@ -193,9 +193,12 @@ def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
     taken = taken_by(model).get(ATTRIBUTES)
     if taken is None:
         return 0
-    if wide not in _TRIED.get(model, {}) and (wide or model not in _GIVEN):
+    needed, tried = taken.default is taken.empty, _TRIED.get(model, {})
+    if (wide and not (tried.get(wide) or (wide in tried and not needed))) or model not in _GIVEN:
         wrong = _take(model, width, [wide] if wide else [1, *_widths_within(model)])
-        if wrong is not None and taken.default is taken.empty:
+        # One that runs without as well, but is built for features, has other ones than it was built for.
+        others = [one for one in _widths_within(model) if one != wide] if wide > 1 else []
+        if wrong is not None and (needed or (others and _take(model, width, others) is None)):
             del _TRIED[model], _GIVEN[model]
             raise ModelError(
                 f"{type(model).__name__}.forward takes edge_attr, features of edges, or what they weigh, a number each "
