@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, MaxAggregation, MessagePassing, SAGEConv
+from torch_geometric.nn import GATConv, GCNConv, MaxAggregation, MessagePassing, SAGEConv, Sequential
 from torch_geometric.utils import degree, scatter, softmax
 
 from weft.errors import ModelError
@@ -101,13 +101,17 @@ class One(nn.Module):
         return self.conv(x, edge_index, edge_weight)
 
 
+def edges_of(graph):
+    """As PyG has them."""
+    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
+    return torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
+
+
 def both(graph, function, seeds):
     """A model, its rows by PyG and by Weft, and what computes their gradients."""
     with seeded(1):
         model, x = One(function).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
-    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
-    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
-    expected = model(x, edges, torch.from_numpy(graph.edge_weight).double())[seeds]
+    expected = model(x, edges_of(graph), torch.from_numpy(graph.edge_weight).double())[seeds]
     sample = NeighborSampler(graph, [-1]).sample(seeds, 0, 0)
     return model, expected, BlockModel(model)(x[sample.vertices.long()], sample)
 
@@ -159,9 +163,7 @@ def test_degrees_by_relation_are_of_neighbours_too(graph, kinds, of):
     typed = replace(graph, edge_weight=None, edge_type=(np.arange(graph.num_edges) % kinds).astype(np.int32))
     with seeded(1):
         model, x = OfKinds(ByRelation(of)).double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
-    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
-    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
-    expected = model(x, edges, torch.from_numpy(typed.edge_type).long())
+    expected = model(x, edges_of(graph), torch.from_numpy(typed.edge_type).long())
     for seeds in torch.arange(VERTICES).split(25):
         sample = NeighborSampler(typed, [-1]).sample(seeds, 0, 0)
         found = BlockModel(model)(x[sample.vertices.long()], sample)
@@ -191,6 +193,13 @@ def test_values_that_no_graph_has_are_not_insisted_on(graph):
     assert BlockModel(model)(x[sample.vertices.long()], sample).shape == (30, OUT)
 
 
+def assert_is_pygs(graph, conv, x):
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(30), 0, 0)
+    model = Sequential("x, edge_index", [(conv, "x, edge_index -> x")])
+    found = BlockModel(model)(x[sample.vertices.long()], sample)
+    torch.testing.assert_close(found, conv(x, edges_of(graph))[:30], rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("how", ["replaced", "said"])
 @pytest.mark.parametrize("make", [GCNConv, SAGEConv, GATConv])
 def test_an_aggregation_that_was_replaced_is_that(graph, make, how):
@@ -200,20 +209,7 @@ def test_an_aggregation_that_was_replaced_is_that(graph, make, how):
         conv.aggr_module = MaxAggregation()
     else:
         conv.aggr = "max"  # which PyG doesn't read any more
-
-    class Replaced(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = conv
-
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
-    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
-    sample = NeighborSampler(graph, [-1]).sample(torch.arange(30), 0, 0)
-    found = BlockModel(Replaced())(x[sample.vertices.long()], sample)
-    torch.testing.assert_close(found, conv(x, edges)[:30], rtol=1e-10, atol=1e-10)
+    assert_is_pygs(graph, conv, x)
 
 
 @pytest.mark.parametrize(("width", "out"), [(WIDTH, 8), (WIDTH, 2)])
@@ -221,20 +217,7 @@ def test_a_map_with_a_bias_is_summed_with_it(graph, width, out):
     with seeded(1):
         conv, x = GCNConv(width, out).double(), torch.randn(VERTICES, width, dtype=torch.float64)
         conv.lin = nn.Linear(width, out).double()
-
-    class Biased(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = conv
-
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
-    edges = torch.from_numpy(np.stack([graph.indices, dst]).astype(np.int64))
-    sample = NeighborSampler(graph, [-1]).sample(torch.arange(30), 0, 0)
-    found = BlockModel(Biased())(x[sample.vertices.long()], sample)
-    torch.testing.assert_close(found, conv(x, edges)[:30], rtol=1e-10, atol=1e-10)
+    assert_is_pygs(graph, conv, x)
 
 
 def test_lists_that_were_drawn_with_repeats_are_not_whole_though_as_long(graph):
@@ -253,19 +236,3 @@ def test_a_model_without_edges_in_a_batch_is_let_go(graph):
     lone = torch.arange(VERTICES - 5, VERTICES)
     *_, found = both(graph, EXACT["a source's degree"], lone)
     assert not found.any() and len(found) == 5
-
-
-def test_padding_to_the_longest_list_looks_further(graph):
-    model = SAGEConv(WIDTH, OUT, aggr="lstm")
-    sample = NeighborSampler(graph, [-1]).sample(torch.arange(10), 0, 0)
-
-    class Lstm(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = model
-
-        def forward(self, x, edge_index):
-            return self.conv(x, edge_index)
-
-    with pytest.raises(ModelError, match="looks further than"):
-        BlockModel(Lstm())(torch.randn(len(sample.vertices), WIDTH), sample)
