@@ -61,11 +61,9 @@ class GradientSync:
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
         self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
-        self._moving = [one for one in self._parameters if one.is_floating_point() and not is_lazy(one)]
-        self._begun, self._syncs = (
-            self._size(),
-            0,
-        )  # how large they are in the beginning; and how often they were summed
+        self._moving = [one for one in self._parameters if not is_lazy(one) and one.is_floating_point()]
+        self._begun = self._size()  # in the beginning
+        self._syncs = 0  # how often gradients were summed that came of batches
         # What adds to each parameter's gradient, by its place, which lives for as long as it is kept here; and its hooks.
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
         self.watches = False  # are steps of optimizers looked at?
