@@ -8,6 +8,7 @@ from torch import nn
 from torch_geometric.nn import GCN2Conv, SAGEConv, Sequential, TAGConv
 
 from weft.graph import Graph
+from weft.keys import seeded
 from weft.nn import LinkPredictor
 from weft.nn.links import DotProduct
 from weft.plan import Plan, Settings
@@ -57,7 +58,9 @@ def predict(world, graph, models, plans, given):
         settings = Settings.of(threads=1, **given, **named, **options)
         options |= {} if settings.sampling.full_graph else {"prefetch": 0}
         make = MADE.get(model, lambda graph, settings=settings: make_model(settings, graph))
-        trainer = Trainer(graph, make(graph), settings, world=world)
+        with seeded(0):  # PyG's Sequential draws by Python's generator, which the threads share
+            made = make(graph)
+        trainer = Trainer(graph, made, settings, world=world)
         planner = planner_for(settings, graph, trainer.model, world)
         for fields in plans:
             plan = Plan.from_dict(fields | options)
