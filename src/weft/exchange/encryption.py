@@ -53,9 +53,9 @@ class Encryption:
         return self._connects.wrap_socket(one)
 
 
-def disagreement(error: ssl.SSLError) -> str:
-    """Why a connection could not be encrypted."""
-    return getattr(error, "verify_message", "") or (error.reason or "it is not TLS").lower().replace("_", " ")
+def disagreement(error: ssl.SSLError, otherwise: str = "it is not TLS") -> str:
+    """Why a connection could not be encrypted, or a file not be read; `otherwise`: where the error does not say."""
+    return getattr(error, "verify_message", "") or (error.reason or otherwise).lower().replace("_", " ")
 
 
 def _context(kind: int, file: str) -> ssl.SSLContext:
@@ -67,11 +67,8 @@ def _context(kind: int, file: str) -> ssl.SSLContext:
         context.load_cert_chain(file, password=_no_password)
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
-        reason = (
-            (error.reason or "it lacks a key, or a certificate").lower().replace("_", " ")
-            if isinstance(error, ssl.SSLError)
-            else str(error)
-        )
+        lacking = "it lacks a key, or a certificate"
+        reason = disagreement(error, lacking) if isinstance(error, ssl.SSLError) else str(error)
         raise ConfigError(
             f"tls = {file!r} is no certificate that can be used ({reason}): name a PEM file with a key that has no "
             f"password, its certificate, and those that are trusted, as docs/operations.md makes one; or set tls = 'secret'"

@@ -376,6 +376,11 @@ class Graph:
         return graph
 
 
+def edge_arrays(graph: object) -> dict[str, np.ndarray]:
+    """What a graph, or what stands in for one, holds of each edge, by name."""
+    return {name: array for name in OF_EDGES if (array := getattr(graph, name, None)) is not None}
+
+
 def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import running_sum, vertex_ranges
-from weft.graph.graph import OF_EDGES, SPLITS, Graph
+from weft.graph.graph import OF_EDGES, SPLITS, Graph, edge_arrays
 from weft.graph.importing import split_shares
 from weft.keys import Stream, hashes
 
@@ -118,7 +118,7 @@ def _all_codes(graph: Graph) -> np.ndarray:
 
 def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
     """The graph without the edges of links that are held out; the others keep their order."""
-    names = [name for name in OF_EDGES if getattr(graph, name) is not None]
+    names = [*edge_arrays(graph)]
     kept: dict[str, list[np.ndarray]] = {name: [] for name in ("indices", *names)}
     lengths = []
     for first, end in vertex_ranges(graph.indptr, _CHUNK):

@@ -17,7 +17,7 @@ from weft.nn.alongside import Alongside
 from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution, does_as_its_class
-from weft.nn.depths import Joined, Passage, attributes_there, check_can_run, edge_arguments, passage, walk
+from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, edge_values_there, passage, walk
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
 from weft.nn.rows import Pass, call_model, taken_by
@@ -59,9 +59,8 @@ class BlockModel:
                 rows = self._learned_alike(rows, expected)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
-        available = {name: int(getattr(graph, name, None) is not None) for name in EDGE_ARGUMENTS}
-        if any(getattr(graph, name, None) is not None for name in OF_EDGES):
-            available |= attributes_there(self.model, self._width, graph)
+        there = any(getattr(graph, name, None) is not None for name in OF_EDGES)
+        available = edge_values_there(self.model, self._width, graph) if there else {}
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))

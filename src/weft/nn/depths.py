@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError, WeftError, reason_of
+from weft.graph import edge_arrays
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
 from weft.nn.forwards import LEARNED_ROWS
@@ -194,7 +195,7 @@ def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
     if taken is None:
         return 0
     needed, tried = taken.default is taken.empty, _TRIED.get(model, {})
-    if (wide and not (tried.get(wide) or (wide in tried and not needed))) or model not in _GIVEN:
+    if model not in _GIVEN or (wide and not tried.get(wide) and (needed or wide not in tried)):
         wrong = _take(model, width, [wide] if wide else [1, *_widths_within(model)])
         # One that runs without as well, but is built for features, has other ones than it was built for.
         others = [one for one in _widths_within(model) if one != wide] if wide > 1 else []
@@ -210,12 +211,13 @@ def takes_attributes(model: nn.Module, width: int | None, wide: int = 0) -> int:
     return _GIVEN[model]
 
 
-def attributes_there(model: nn.Module, width: int | None, graph: object) -> dict[str, int]:
-    """What a model is given as `edge_attr` on a graph: its edges' features, or else what they weigh, as a column."""
-    features, weights = (getattr(graph, name, None) for name in (FEATURES, "edge_weight"))
-    if features is not None:
-        return {FEATURES: takes_attributes(model, width, features.shape[1])}
-    return {ATTRIBUTES: int(weights is not None and takes_attributes(model, width, 1))}
+def edge_values_there(model: nn.Module, width: int | None, graph: object) -> dict[str, int]:
+    """What there is of a graph's edges for a model; `edge_attr` is their features, or else what they weigh, as a column."""
+    of_edges = edge_arrays(graph)
+    there = {name: int(name in of_edges) for name in EDGE_ARGUMENTS}
+    if FEATURES in of_edges:
+        return there | {FEATURES: takes_attributes(model, width, of_edges[FEATURES].shape[1])}
+    return there | {ATTRIBUTES: int("edge_weight" in of_edges and takes_attributes(model, width, 1))}
 
 
 def _take(model: nn.Module, width: int | None, several: Sequence[int]) -> ModelError | None:

@@ -40,9 +40,8 @@ class Handle(Tensor):
         `columns`: of features; `dtype`: of what are no ids.
         """
         shape = (2, 0) if name == "edge_index" else (0, columns) if name == FEATURES else (0, 1) if column else (0,)
-        handle = torch.empty(shape, dtype=dtype if name in ("edge_weight", FEATURES) else torch.int64).as_subclass(
-            Handle
-        )
+        ids = name in ("edge_index", "edge_type")
+        handle = torch.empty(shape, dtype=torch.int64 if ids else dtype).as_subclass(Handle)
         handle.stands_for, handle.column = name, column
         return handle
 

@@ -15,8 +15,7 @@ from torch_geometric.nn import MessagePassing
 from weft.nn.alongside import own_columns
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
-from weft.nn.depths import attributes_there
-from weft.nn.handles import EDGE_ARGUMENTS
+from weft.nn.depths import edge_values_there
 from weft.nn.kept_state import Steps
 from weft.nn.rows import Pass, call_model
 from weft.placements import Program
@@ -63,9 +62,7 @@ class LayerwiseRunner:
         `outputs` are the results of the earlier convolutions for the same rows; `graph` has the values of edges, if any;
         `node_type` is of these rows, if known.
         """
-        run = Pass([len(x)] * 1000)
-        there = {name: int(getattr(graph, name, None) is not None) for name in EDGE_ARGUMENTS}
-        there |= attributes_there(self._model, x.shape[-1], graph)
+        run, there = Pass([len(x)] * 1000), edge_values_there(self._model, x.shape[-1], graph)
         calls = iter(range(1000))
 
         def replay(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:

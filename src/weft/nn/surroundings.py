@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from weft.errors import ModelError
-from weft.graph import OF_EDGES
+from weft.graph import edge_arrays
 from weft.nn.convolution import Call
 from weft.placements import Edges
 from weft.sampling import Block, Numbering, Topology, keys_of
@@ -38,13 +38,10 @@ def surroundings(call: Call, block: Block) -> Edges:
         ends = np.concatenate([ends, len(at) + 1 + np.arange(len(loops))])
         indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
         values = {}
-        for name in OF_EDGES:
-            if (of_all := getattr(graph, name, None)) is not None:
-                mine, others = program.edge_values(name, block), torch.from_numpy(of_all[at])
-                of_loops = torch.full((len(loops), *others.shape[1:]), float(name == "edge_weight")).to(
-                    others
-                )  # of type 0
-                values[name] = torch.cat([mine, others, of_loops])
+        for name, of_all in edge_arrays(graph).items():
+            mine, others = program.edge_values(name, block), torch.from_numpy(of_all[at])
+            of_loops = torch.full((len(loops), *others.shape[1:]), float(name == "edge_weight")).to(others)  # of type 0
+            values[name] = torch.cat([mine, others, of_loops])
         wide = Block(indptr, torch.cat([block.src, torch.from_numpy(src), loops]), len(ids) + len(loops), values=values)
         return Edges(wide, keys=keys_of(graph, np.concatenate([ids, beyond])))
 

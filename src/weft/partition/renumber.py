@@ -11,13 +11,13 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import (
-    OF_EDGES,
     DirectoryWriter,
     Graph,
     HeteroFeatures,
     ProgressCallback,
     arrays_of,
     arrays_of_names,
+    edge_arrays,
     feature_table_names,
     running_sum,
     shard_rows,
@@ -69,7 +69,7 @@ def _write_lists(
     new_ids[order] = np.arange(len(order), dtype=graph.indices.dtype)
     indptr = running_sum(np.diff(graph.indptr)[order])
     directory.add(indptr=indptr)
-    of_edges = {name: array for name in OF_EDGES if (array := getattr(graph, name)) is not None}
+    of_edges = edge_arrays(graph)
     writers = {name: directory.array(name, array.dtype, array.shape[1:]) for name, array in of_edges.items()}
     indices = directory.array("indices", graph.indices.dtype)
     for first, end in vertex_ranges(indptr, _CHUNK):

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners
-from weft.graph import OF_EDGES, running_sum
+from weft.graph import edge_arrays, running_sum
 from weft.keys import Stream
 from weft.placements.layer import Layer, Program
 from weft.placements.placement import placement_named
@@ -242,8 +242,9 @@ class _DrawnLists:
         self.columns, self.names = [vertices[block.src.numpy()]], []
         if block.edge_ids is not None:
             ids = block.edge_ids.numpy()
-            self.names = [name for name in OF_EDGES if getattr(graph, name, None) is not None]
-            self.columns += [ids, *(_in_one(getattr(graph, name)[ids]) for name in self.names)]
+            of_edges = edge_arrays(graph)
+            self.names = [*of_edges]
+            self.columns += [ids, *(_in_one(of_all[ids]) for of_all in of_edges.values())]
         self.lengths = np.diff(self._indptr).astype(np.int32)
 
     def of(self, rows: np.ndarray) -> "_DrawnLists":

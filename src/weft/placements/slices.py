@@ -15,7 +15,7 @@ from torch import Tensor
 from weft.devices import Movable
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Route, SliceLayout
-from weft.graph import OF_EDGES
+from weft.graph import edge_arrays
 from weft.placements.edges import Edges
 from weft.placements.layer import Layer
 from weft.placements.merge import Merge
@@ -99,8 +99,7 @@ def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:
 def whole_block(graph: Topology) -> Block:
     """All lists of a graph as one block, each vertex a source and a destination."""
     edges, vertices = len(graph.indices), len(graph.indptr) - 1
-    marked = any(getattr(graph, name, None) is not None for name in OF_EDGES)
-    ids = torch.arange(edges) if marked else None
+    ids = torch.arange(edges) if edge_arrays(graph) else None
     src = torch.from_numpy(np.array(graph.indices, dtype=np.int32))
     return Block(torch.from_numpy(np.array(graph.indptr, dtype=np.int64)), src, vertices, ids)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import OF_EDGES, Graph
+from weft.graph import Graph, edge_arrays
 from weft.keys import Stream, key
 from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
@@ -63,7 +63,7 @@ class Sampler(ABC):
         self._graph = graph
         self._seed = seed
         self._threads = threads
-        self._want_edges = any(getattr(graph, name, None) is not None for name in OF_EDGES)
+        self._want_edges = bool(edge_arrays(graph))
         self._first, self._end = span or (0, len(graph.indptr) - 1)
         self._indptr = graph.indptr[self._first : self._end + 1]
 

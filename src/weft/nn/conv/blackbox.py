@@ -47,7 +47,7 @@ class BlackBox(Convolution):
     def run(self, call: Call) -> Tensor:
         return call.layer.merge(_OwnForward(call, partial(self._looks_on, call)), call.x)
 
-    def _looks_on(self, call: Call, block: Block, x: Tensor, options: dict[str, object]) -> bool:
+    def _looks_on(self, call: Call, block: Block, x: Tensor, options: Callable[[], dict[str, object]]) -> bool:
         """Does a module look at edges of sources, too, and are these not all there, as in blocks of a whole graph?
 
         Refused: one that looks further; or treats vertices without edges by their numbers, as loops up to the last edge
@@ -57,7 +57,7 @@ class BlackBox(Convolution):
             return False
         if self._further is None:
             kinds = getattr(call.program.graph, "num_edge_types", 1)
-            self._further = self._looked(partial(_always_of_edges, self.conv, block, x, options, kinds))
+            self._further = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
@@ -173,7 +173,7 @@ def _is_of_edges(
     """
     rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: tuple[tuple[int, int], ...], backwards: bool, other_rows: bool) -> Tensor | None:
+    def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> Tensor | None:
         at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
         at = at.flip(0) if backwards else at
         ends = at[torch.tensor(edges).T.to(x.device)]
@@ -212,7 +212,7 @@ def _is_of_edges(
 class _OwnForward(Merge):
     """The module's own forward on whole lists; parts can't be joined."""
 
-    def __init__(self, call: Call, looks_on: Callable[[Block, Tensor, dict[str, object]], bool]) -> None:
+    def __init__(self, call: Call, looks_on: Callable[[Block, Tensor, Callable[[], dict[str, object]]], bool]) -> None:
         self._call, self._looks_on = call, looks_on
 
     def __str__(self) -> str:
@@ -240,16 +240,12 @@ class _OwnForward(Merge):
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         """The module's forward, its dropout keyed."""
         call, block = self._call, edges.block
-        options = self._options(edges)
         with self._named(block):
-            further = self._looks_on(block, sources, options)
-            if further:
-                edges = surroundings(call, block)
-                options = self._options(edges)
-            seen = edges.block
-            rows = seen.num_src + (
-                seen.num_src == seen.num_edges
-            )  # so that rows and edges are told apart by their number
+            further = self._looks_on(block, sources, partial(self._options, edges))
+            edges = surroundings(call, block) if further else edges
+            options, seen = self._options(edges), edges.block
+            # One more where there are as many edges, so that rows and edges are told apart by their number.
+            rows = seen.num_src + (seen.num_src == seen.num_edges)
             for name, value in call.others.items():
                 if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
                     options[name] = _more(value, rows) if len(value) == block.num_src else value
