@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import Met
 from weft.placements import INPUT, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
-from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, go_back, made_up_layer, run_layer
+from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, go_back, made_up_layer, run_forward
 
 
 def messages_of_layers(
@@ -63,7 +63,7 @@ def messages_of(
     bits = {"pulled": PULLED, "own": OWN, "pairs": PAIRS} if made.whole_rows else {"columns": -1}
     x = torch.randn(HERE, wide, dtype=layer.dtype).requires_grad_(layer.learned)
     try:
-        run_layer(graph, layer, made, x, depth)
+        go_back(run_forward(graph, layer, made, x, depth))
         for joined in layer.joined if made.whole_rows else ():
             go_back(made.own(x.new_zeros(HERE, joined.wide).requires_grad_(joined.learned)))
     except ModelError:

@@ -8,6 +8,9 @@ convolutions. Workers divide these runs among themselves.
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
 piece is a share of one with as many; what does not depend on rows is the processor's, which begins it.
+
+What a layer makes of its edges (turned lists, self-loops, weights) a batch makes anew, and so does each run that stands for
+one; on the full graph it is made once and stays.
 """
 
 import copy
@@ -72,18 +75,22 @@ def model_cost(
     workers: int,
     comm: Communicator | None = None,
     device: torch.device = _CPU,
+    stays: bool = False,
 ) -> ModelCost:
-    """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together."""
+    """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together.
+
+    `stays`: do edges stay the same from step to step, with what was made of them?
+    """
     model, (rank, size) = copied(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
     runs: list[Callable[[], list[float]]] = []
     for depth, (layer, shape) in enumerate(zip(layers, shapes, strict=True)):
-        stand = _Bench(graph, layer, depth, shape, workers, device)
+        stand = _Bench(graph, layer, depth, shape, workers, device, stays)
         runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
     few_rows, maps = [FEW] * len(rows), [isinstance(layer.convolution, BlackBox) for layer in layers]
     least = int(any(maps))  # edges a destination
-    runs.append(lambda: [step_time(graph, model, each, device, least) for each in (few_rows, rows)])
+    runs.append(lambda: [step_time(graph, model, each, device, least, stays) for each in (few_rows, rows)])
     mine, refused = torch.zeros(len(runs) + size, 5, dtype=torch.float64), ""
     for number in range(rank, len(runs), size):
         try:
@@ -143,7 +150,9 @@ def _computed_in(kept: object) -> Iterator[Tensor]:
 class _Bench:
     """A copy of one convolution, run by itself on random rows and edges."""
 
-    def __init__(self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device) -> None:
+    def __init__(
+        self, graph: Graph, layer: Met, depth: int, shape: Shape, workers: int, device: torch.device, stays: bool
+    ) -> None:
         conv, width = copied(layer.convolution.conv).train().to(device), layer.wide
         self._met, self._most = layer._replace(convolution=convolution_of(conv)), most_rows((width, layer.out), device)
         self._graph, self._depth, self._learned, self._device = graph, depth, layer.learned, device
@@ -154,6 +163,7 @@ class _Bench:
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
         self._others = min(int(shape.away * scale), self._destinations)
         self._least = int(isinstance(self._met.convolution, BlackBox))  # edges a destination: its code may need some
+        self._stays = stays
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = torch.ones(max(self._sources, self._held), width, dtype=layer.dtype, device=device)
 
@@ -169,7 +179,12 @@ class _Bench:
         destination = max(0.0, (by_both - by_source) / (self._destinations - FEW) - self._least * edge)
         ahead, asked = 0.0, layer.inputs.asked
         if asked is not None:
-            ahead = timed(lambda: asked.ahead(layer.here, x), self._device) / self._edges
+
+            def merge() -> None:
+                self._drawn(layer)
+                asked.ahead(layer.here, x)
+
+            ahead = timed(merge, self._device) / self._edges
         return [fixed, source, destination, edge, ahead]
 
     def split(self) -> list[float]:
@@ -217,14 +232,23 @@ class _Bench:
         return self._timed(*self._there(layer, x))
 
     def _timed(self, layer: Layer, x: Tensor) -> float:
-        return timed(lambda: run_layer(self._graph, self._met, layer, x, self._depth), self._device)
+        return timed(lambda: go_back(self._forward(layer, x)), self._device)
+
+    def _forward(self, layer: Layer, x: Tensor) -> Tensor:
+        self._drawn(layer)
+        return run_forward(self._graph, self._met, layer, x, self._depth)
+
+    def _drawn(self, layer: Layer) -> None:
+        """From here on the layer is the next batch's."""
+        if not self._stays:
+            _forget(layer)
 
     def _meanwhile(self, layer: Layer) -> np.ndarray:
         """The shares of a run in which its exchanges go on, forward and backward, while something is computed."""
         (layer, x), comm, took, shares = self._there(layer), self._comm, 0.0, np.zeros(2)
         for _ in range(_FEWEST):
             begun, comm.meanwhile = time.thread_time(), 0.0
-            out = run_forward(self._graph, self._met, layer, x, self._depth)
+            out = self._forward(layer, x)
             forward = comm.meanwhile
             go_back(out)
             shares += forward, comm.meanwhile - forward
@@ -245,7 +269,9 @@ def most_rows(widths: tuple[int, int], device: torch.device = _CPU) -> int:
     return min(MOST, max(_ENOUGH, _FAR // (4 * max(widths)))) * (1 if device.type == "cpu" else _MORE)
 
 
-def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU, least: int = 0) -> float:
+def step_time(
+    graph: Graph, model: nn.Module, rows: list[int], device: torch.device = _CPU, least: int = 0, stays: bool = False
+) -> float:
     """What a whole step takes without edges (or `least` a destination), with so many rows before and after each layer.
 
     From the graph's features on, which a model may map before its first convolution.
@@ -261,11 +287,19 @@ def step_time(graph: Graph, model: nn.Module, rows: list[int], device: torch.dev
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
+        for layer in () if stays else program.layers:
+            _forget(layer)
         optimizer.zero_grad(set_to_none=True)
         go_back(runner(x, program, ()))
         optimizer.step()
 
     return timed(step, device)
+
+
+def _forget(layer: Layer) -> None:
+    """Have nothing made of a layer's edges, as where they were just drawn."""
+    for edges in layer.parts:
+        edges.block.forget()
 
 
 def whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
@@ -365,11 +399,6 @@ def _one_each(sources: int) -> Block:
 def _no_edges(sources: int) -> Block:
     """No destinations."""
     return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
-
-
-def run_layer(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:
-    """A convolution forward and backward on some layer and rows."""
-    go_back(run_forward(graph, met, layer, x, depth))
 
 
 def go_back(out: Tensor) -> None:

@@ -16,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
-from weft.planner.model_cost import FEW, MOST, random_block, run_layer, timed
+from weft.planner.model_cost import FEW, MOST, go_back, random_block, run_forward, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most
@@ -210,4 +210,4 @@ def _rows(met: Met, count: int) -> Tensor:
 
 def _run(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:
     layer.inputs.fetched(x)
-    run_layer(graph, met, layer, x, depth)
+    go_back(run_forward(graph, met, layer, x, depth))

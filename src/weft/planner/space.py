@@ -105,8 +105,9 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
         self.earlier = Earlier(graph, model, shapes, self.task, self.workers)
+        stays = self.task.sampling is None
         self.model = self.earlier.cost(
-            lambda: model_cost(graph, model, found, shapes, self.size, comm, self.workers.device)
+            lambda: model_cost(graph, model, found, shapes, self.size, comm, self.workers.device, stays)
         )
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         values = EdgeValues.of(graph, model)

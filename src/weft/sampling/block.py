@@ -113,8 +113,12 @@ class Block(Movable):
 
         return self.worked_out(f"ranges {bounds}", lambda block: [_range(block, *ends) for ends in pairwise(bounds)])
 
-    def arrived(self) -> None:
+    def forget(self) -> None:
+        """Drop what is remembered: the block is as it was when it was drawn."""
         self._cache = {}
+
+    def arrived(self) -> None:
+        self.forget()
 
 
 @dataclass(frozen=True)

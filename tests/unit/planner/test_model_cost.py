@@ -5,12 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch_geometric.nn import GCNConv, MessagePassing
+from torch_geometric.nn import GATConv, GCNConv, MessagePassing
 
 from weft.graph import communities
 from weft.nn import Met, Split, build, convolution_of, convolutions
 from weft.planner import model_cost
 from weft.planner.counts import Shape
+from weft.sampling import block
 
 CPU = torch.device("cpu")
 
@@ -87,9 +88,27 @@ class Declared(MessagePassing):
 def test_a_copy_is_timed_whatever_a_convolution_is_made_of(tmp_path, monkeypatch):
     graph, conv, ran = communities(tmp_path / "g", vertices=200, edges=1000, width=8), Declared(), []
     monkeypatch.setattr(model_cost, "timed", lambda run, device: ran.append(run()) or 1.0)
-    bench = model_cost._Bench(graph, Met(convolution_of(conv), 8, 4), 1, Shape(90, 40, 200, 80, 9, 0.5, 9), 4, CPU)
+    bench = model_cost._Bench(
+        graph, Met(convolution_of(conv), 8, 4), 1, Shape(90, 40, 200, 80, 9, 0.5, 9), 4, CPU, False
+    )
     bench.whole()
     assert len(ran) == 4 and all(parameter.grad is None for parameter in conv.parameters())
+
+
+@pytest.mark.parametrize("conv", [GCNConv, GATConv])
+def test_what_a_batch_makes_of_its_edges_is_timed_with_it(tmp_path, monkeypatch, conv):
+    """On the full graph, where edges stay, it is made once."""
+    graph, turned, make = communities(tmp_path / "g", vertices=200, edges=1000, width=8), [], block._transpose
+    monkeypatch.setattr(block, "_transpose", lambda one: turned.append(one) or make(one))
+    monkeypatch.setattr(model_cost, "timed", lambda run, device: [run() for _ in range(3)] and 1.0)
+    found, shape = Met(convolution_of(conv(8, 4)), 8, 4), Shape(90, 40, 200, 80, 9, 0.5, 9)
+
+    def lists(stays):
+        turned.clear()
+        model_cost._Bench(graph, found, 1, shape, 4, CPU, stays).whole()
+        return len(turned)
+
+    assert lists(stays=False) == 3 * lists(stays=True) > 0
 
 
 def test_what_a_forward_left_on_a_model_is_no_hindrance(tmp_path):
@@ -128,7 +147,9 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
     shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], model_cost.most_rows((width, 16))
-    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, 4, CPU)
+    run = model_cost._Bench(
+        graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, 4, CPU, False
+    )
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 5
     assert max(block.num_src for block in seen) == most < 27_000
