@@ -11,7 +11,7 @@ from torch_geometric.nn import MaxAggregation, MeanAggregation, MessagePassing, 
 from weft import plugins
 from weft.errors import ModelError
 from weft.exchange import Communicator
-from weft.graph import OF_EDGES
+from weft.graph import edge_arrays
 from weft.meter import Meter
 from weft.nn.alongside import Alongside
 from weft.nn.conv.blackbox import BlackBox
@@ -59,8 +59,7 @@ class BlockModel:
                 rows = self._learned_alike(rows, expected)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
-        there = any(getattr(graph, name, None) is not None for name in OF_EDGES)
-        available = edge_values_there(self.model, self._width, graph) if there else {}
+        available = edge_values_there(self.model, self._width, graph) if edge_arrays(graph) else {}
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
