@@ -16,7 +16,8 @@ from weft.graph import Graph
 from weft.nn import Met
 from weft.placements import INPUT, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
-from weft.planner.model_cost import HERE, OWN, PAIRS, PULLED, go_back, made_up_layer, run_forward
+from weft.planner.made_up import HERE, OWN, PAIRS, PULLED, made_up_layer
+from weft.planner.model_cost import go_back, run_forward
 
 
 def messages_of_layers(

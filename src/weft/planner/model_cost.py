@@ -15,6 +15,7 @@ one; on the full graph it is made once and stays.
 
 import copy
 import inspect
+import math
 import statistics
 import time
 from collections import deque
@@ -32,26 +33,14 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, Route, gather_rows
+from weft.exchange import Communicator, Recorder, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, Handle, Met, Pass, convolution_of, convolve, dtype_of, merged
-from weft.placements import (
-    ColumnEdges,
-    ColumnLayer,
-    ColumnSpan,
-    Edges,
-    EdgesById,
-    Layer,
-    OthersEdges,
-    Placement,
-    Program,
-    SplitLayer,
-    WholeLayer,
-)
+from weft.placements import ColumnLayer, ColumnSpan, Layer, Program, SplitLayer, WholeLayer
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost, ModelCost
-from weft.sampling import Block
+from weft.planner.made_up import column_layer, random_block, split_layer, whole_layer
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -60,11 +49,10 @@ MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
 _CPU, _MORE = torch.device("cpu"), 16  # times as many rows, where they are a device's
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
+_NEAR = 1.03  # times as long as before: no longer
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
-# Rows of each kind in a layer that is made up: any sum of them tells which they were.
-PULLED, OWN, PAIRS, _DESTINATIONS, HERE = 1, 16, 256, 20, 300
 
 
 def model_cost(
@@ -165,7 +153,7 @@ class _Bench:
         self._least = int(isinstance(self._met.convolution, BlackBox))  # edges a destination: its code may need some
         self._stays = stays
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
-        self._x = torch.ones(max(self._sources, self._held), width, dtype=layer.dtype, device=device)
+        self._x = some_rows(max(self._sources, self._held), width, layer.dtype, device)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -192,31 +180,47 @@ class _Bench:
 
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
-        by_both = self._time(self._rows(self._held, self._destinations))
+        by_both = self._time(self._rows(self._held, self._destinations)) - self._time(self._rows(FEW, FEW))
         figures, ran, meanwhile = [], None, np.zeros(2)
         for others in (None, self._others):
-            here = random_block(self._held, self._destinations, self._edges - self._away)
-            there = random_block(self._held, max(1, self._pairs), self._away)
-            at = torch.arange(self._pairs) % self._destinations
-            layer = split_layer(here, there, at, self._comm, others)
+            layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
             took = self._try(layer, self._x)
-            figures.append(max(0.0, took - by_both) / self._edges)
+            few = self._try(self._split(FEW, FEW, 2 * FEW, FEW, FEW, others and FEW), self._x) if took else 0.0
+            figures.append(max(0.0, took - few - by_both) / self._edges)
             ran = (layer, took) if took else ran
         if ran is not None:
             layer, took = ran
             meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
         return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
 
+    def _split(
+        self, sources: int, destinations: int, edges: int, away: int, pairs: int, others: int | None
+    ) -> SplitLayer:
+        """A layer with so many edges, `away` of them the other worker's; partial rows come for `pairs` of these."""
+        here = random_block(sources, destinations, edges - away)
+        there = random_block(sources, max(1, pairs), away)
+        return split_layer(here, there, torch.arange(pairs) % destinations, self._comm, others)
+
     def _by_column(self) -> float:
-        size, every = self._columns.size, self._held * self._columns.size  # the rows of all workers, or a share of them
-        share = min(1.0, self._most / every)
-        rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
+        size, share = (
+            self._columns.size,
+            min(1.0, self._most / self._held),
+        )  # slices of all workers' rows, or of a share
+        rows, destinations, edges = (
+            max(FEW, int(n * share)) for n in (self._held * size, self._destinations, self._edges)
+        )
+        took = self._try(*self._of_columns(rows, destinations, edges))
+        few = self._try(*self._of_columns(FEW, FEW, FEW)) if took else 0.0
+        return max(0.0, took - few) / (edges * size)
+
+    def _of_columns(self, rows: int, destinations: int, edges: int) -> tuple[ColumnLayer, Tensor]:
+        """A layer of slices, so many destinations and edges of each worker's, and slices of rows."""
+        others = self._columns.size - 1
         here = random_block(rows, destinations, edges)
-        there = random_block(rows, destinations * (size - 1), edges * (size - 1))
-        at = torch.arange(destinations).repeat(size - 1)
+        there = random_block(rows, destinations * others, edges * others)
+        at = torch.arange(destinations).repeat(others)
         layer = column_layer(here, there, (torch.arange(destinations), at), at, self._columns, self._comm)
-        whole = self._try(layer, self._x.new_ones(rows, self._columns.width))
-        return max(0.0, whole - self._time(self._rows(FEW, FEW))) / (edges * size)
+        return layer, some_rows(rows, self._columns.width, self._x.dtype, self._device)
 
     def _rows(self, sources: int, destinations: int) -> WholeLayer:
         """A layer of so many rows, and of no more edges than it can't do without."""
@@ -283,7 +287,7 @@ def step_time(
         _give_features(layer, graph.num_edge_features)
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
-    x = torch.ones(rows[0], graph.num_features, dtype=dtype_of(model), device=device)
+    x = some_rows(rows[0], graph.num_features, dtype_of(model), device)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
@@ -302,11 +306,6 @@ def _forget(layer: Layer) -> None:
         edges.block.forget()
 
 
-def whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
-    """A worker's alone."""
-    return WholeLayer(random_block(sources, destinations, edges))
-
-
 def _give_features(layer: Layer, columns: int) -> None:
     """Let a layer's edges have so many features, and weigh 1, unless they do."""
     for block in (edges.block for edges in layer.parts):
@@ -315,96 +314,10 @@ def _give_features(layer: Layer, columns: int) -> None:
         block.values.setdefault("edge_weight", like)
 
 
-def random_block(sources: int, destinations: int, edges: int) -> Block:
-    """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
-    indptr = torch.linspace(0, edges, destinations + 1).long()
-    values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
-    same = torch.Generator().manual_seed(0)  # on all workers
-    return Block(indptr, torch.randint(sources, (edges,), generator=same, dtype=torch.int32), sources, values=values)
-
-
-def made_up_layer(
-    placement: Placement, comm: Communicator, columns: ColumnSpan, first: bool, by_request: bool
-) -> Layer:
-    """A layer as a placement builds it.
-
-    `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
-    requested, not at their owners?
-    """
-    if placement.only_first:
-        loops = torch.arange(_DESTINATIONS)
-        block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
-        at = loops.repeat(columns.size - 1)
-        return column_layer(block, _no_edges(HERE), (loops, none), at, columns, comm)
-    pulls = placement.pulls and not first
-    total = HERE + int(pulls) * PULLED
-    pull_route = _coming(HERE, total, PULLED) if pulls else None
-    if not placement.splits:
-        own = _own(HERE, _DESTINATIONS, OWN) if by_request and pulls else None
-        return WholeLayer(_one_each(total), torch.arange(total), pull_route, own, comm)
-    at = torch.arange(PAIRS) % _DESTINATIONS
-    return split_layer(_one_each(total), _no_edges(HERE), at, comm, OWN if by_request else None, pull_route)
-
-
-def split_layer(
-    here: Block, there: Block, at: Tensor, comm: Communicator, others: int | None = None, pulls: Route | None = None
-) -> SplitLayer:
-    """A layer with edges of the other worker's; its partial rows come for the destinations `at`.
-
-    `others`: how many destinations' own rows come from there; None: rows are with their owners.
-    """
-    destinations, rows, ids = here.num_dst, torch.arange(here.num_src), torch.arange(there.num_dst)
-    mine, own = Edges(here), None
-    if others is not None:
-        mine = EdgesById(here, src_ids=rows, dst_ids=rows[:destinations])
-        own = _own(there.num_src, destinations, others)
-    theirs = OthersEdges(there, keys=ids, src_ids=torch.arange(there.num_src), dst_ids=ids)
-    degrees, home = torch.ones(destinations, dtype=torch.int64), _home(destinations, len(ids), at)
-    return SplitLayer(mine, theirs, degrees, rows, home, pulls, own, comm)
-
-
-def column_layer(
-    here: Block, there: Block, own_at: tuple[Tensor, Tensor], at: Tensor, columns: ColumnSpan, comm: Communicator
-) -> ColumnLayer:
-    """A layer of slices, with all edges of the other worker's; `own_at`: where the rows of both one's destinations are."""
-    ids = torch.arange(here.num_src)
-
-    def edges(block: Block, own_at: Tensor) -> ColumnEdges:
-        return ColumnEdges(block, keys=own_at, src_ids=ids, dst_ids=torch.arange(len(own_at)), own_at=own_at)
-
-    home = _home(len(own_at[0]), len(own_at[1]), at)
-    return ColumnLayer(edges(here, own_at[0]), edges(there, own_at[1]), home, columns, comm)
-
-
-def _home(destinations: int, partial: int, at: Tensor) -> Route:
-    """The way of partial rows home."""
-    return Route(destinations, partial, at, [0, len(at)], [0, partial], None, at[:0], at[:0])
-
-
-def _own(here: int, destinations: int, others: int) -> Route:
-    """The way of the destinations' own rows, of which the first ones come from the other worker."""
-    come, stay = torch.arange(others), torch.arange(others, destinations)
-    return Route(here, destinations, come[:0], [0, 0], [0, others], come, stay, stay)
-
-
-def _coming(here: int, total: int, rows: int) -> Route:
-    return Route(here, total, torch.empty(0, dtype=torch.int64), [0, 0], [0, rows], None, None)
-
-
-def _one_each(sources: int) -> Block:
-    """Destinations with an edge each, from themselves."""
-    return Block(torch.arange(_DESTINATIONS + 1), torch.arange(_DESTINATIONS).int(), sources)
-
-
-def _no_edges(sources: int) -> Block:
-    """No destinations."""
-    return Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), sources)
-
-
 def go_back(out: Tensor) -> None:
     """Backward from what came of a convolution."""
     if out.requires_grad:
-        out.backward(torch.ones_like(out))
+        out.backward(out.detach())  # it has values of all kinds, which take their time
 
 
 def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> Tensor:
@@ -418,6 +331,11 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
     if of_edges:
         _give_features(layer, graph.num_edge_features)
     return convolve(conv, x, depth, program, run, given, met.convolution)
+
+
+def some_rows(count: int, width: int, dtype: torch.dtype, device: torch.device = _CPU) -> Tensor:
+    """Rows that differ: of ones some convolutions make exact zeros, by which computing takes less."""
+    return torch.rand(count, width, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
 def some_vertices(graph: Graph, count: int) -> Tensor:
@@ -461,17 +379,16 @@ def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:
 
     How much longer work takes in training, the rehearsal finds.
     """
-    piece, pieces = _piece(device), _pieces(device)
+    pieces = _pieces(device)
     run()
-    piece()
     told: list[float] = []
     warm: list[float] = []
-    enough, before = _ROUNDS, _seconds(piece, device)
+    enough, before = _ROUNDS, _settled(device)
     while len(told) < _STEADY and len(warm) < enough:
         faults = getrusage(RUSAGE_SELF).ru_minflt
         took = _seconds(run, device)
         grew = getrusage(RUSAGE_SELF).ru_minflt - faults
-        after = _seconds(piece, device)
+        after = _settled(device, before)
         told.append(2 * took * pieces / (before + after))
         before = after
         if grew * _FAULT < _WARM * took:
@@ -481,6 +398,19 @@ def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:
         if took > _LONG:
             enough = _FEWEST
     return statistics.median(warm or told)
+
+
+def _settled(device: torch.device, before: float = 0.0) -> float:
+    """What pieces take once theirs is what a processor keeps near: a run of many rows leaves its own there.
+
+    `before`: what they took before the run; the first one that takes no longer has found its rows.
+    """
+    piece, took = _piece(device), math.inf
+    for _ in range(_ROUNDS):
+        last, took = took, _seconds(piece, device)
+        if took <= _NEAR * before or took > last / _NEAR:
+            break
+    return min(last, took)
 
 
 def _seconds(run: Callable[[], object], device: torch.device = _CPU) -> float:

@@ -16,7 +16,8 @@ from weft.graph import Graph
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
-from weft.planner.model_cost import FEW, MOST, go_back, random_block, run_forward, timed
+from weft.planner.made_up import random_block
+from weft.planner.model_cost import FEW, MOST, go_back, run_forward, some_rows, timed
 from weft.sampling import Block
 
 _EDGES = 400_000  # of a run at most
@@ -138,7 +139,7 @@ def attending(graph: Graph) -> tuple[float, float]:
     """What a row and an edge take where attention weighs them, of one head, forward and backward, in pieces of work."""
     rows = max(FEW, min(MOST, graph.num_vertices))
     edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
-    a_src, a_dst = (torch.ones(rows, 1, requires_grad=True) for _ in range(2))
+    a_src, a_dst = (some_rows(rows, 1, torch.float32).requires_grad_() for _ in range(2))
 
     def time_of(block: Block) -> float:
         lists = EdgeLists(block.indptr, block.src)
@@ -205,7 +206,7 @@ class _Run:
 
 
 def _rows(met: Met, count: int) -> Tensor:
-    return torch.ones(count, met.wide, dtype=met.dtype).requires_grad_(met.learned)
+    return some_rows(count, met.wide, met.dtype).requires_grad_(met.learned)
 
 
 def _run(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> None:

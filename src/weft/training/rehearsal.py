@@ -104,6 +104,7 @@ def rehearse(
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
+            trainer.train_epoch(0)  # in which memory grows to what these batches take
             for plan in plans:
                 if plan != trainer.parallel:
                     trainer.use(plan)

@@ -9,6 +9,7 @@ from torch_geometric.nn import GATConv, GCNConv, MessagePassing
 
 from weft.graph import communities
 from weft.nn import Met, Split, build, convolution_of, convolutions
+from weft.placements import WholeLayer
 from weft.planner import model_cost
 from weft.planner.counts import Shape
 from weft.sampling import block
@@ -43,6 +44,21 @@ def test_a_machine_that_slows_down_for_a_while_tells_the_same(machine):
     assert model_cost.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
     machine.slower = lambda n: 4.0 if n % 11 == 7 else 1.0  # one run or piece of some is held up
     assert model_cost.timed(lambda: machine.work(3e-3)) == pytest.approx(3.0)
+
+
+def test_pieces_that_find_their_rows_gone_after_a_run_are_not_counted(machine, monkeypatch):
+    since = count(9)  # pieces since a run of many rows, which left its own near the processor
+
+    def piece():
+        machine.work(1e-3 * (1.7, 1.2, 1.06, 1.0)[min(next(since), 3)])
+
+    def run():
+        nonlocal since
+        since = count()
+        machine.work(12e-3)
+
+    monkeypatch.setattr(model_cost, "_piece", lambda device: piece)
+    assert model_cost.timed(run) == pytest.approx(12.0)
 
 
 def test_runs_that_agree_and_long_ones_are_repeated_less(machine):
@@ -152,9 +168,17 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
     )
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 5
-    assert max(block.num_src for block in seen) == most < 27_000
-    by_column = seen[-2]  # then comes the run with few rows
+    by_column = seen.pop(-2)  # slices of all workers' rows; then comes the run with few
+    assert by_column.num_src / 4 <= max(block.num_src for block in seen) == most < 27_000
     assert by_column.num_src / by_column.num_dst == pytest.approx(4 * 27_000 / 9_000, rel=0.01)
+
+
+def test_what_a_layer_takes_whatever_its_edges_is_no_cost_of_an_edge(tmp_path, monkeypatch):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=64)
+    shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(64, 16)), 64, 16, learned=False), 0, shape, 4, CPU, False)
+    monkeypatch.setattr(run, "_time", lambda layer, x=None: 1.0 if isinstance(layer, WholeLayer) else 5.0)
+    assert run.split()[:3] == [0.0] * 3
 
 
 def test_pieces_are_the_same_work_each_time():
