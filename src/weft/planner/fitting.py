@@ -20,7 +20,7 @@ from weft.planner.price import PARTS, Price, held_up
 # How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
 _TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
 _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
-_EPOCH = 0.03  # of an epoch's seconds
+_EPOCH = 0.1  # of an epoch's seconds, as they are told when all costs are right
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
 _SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 

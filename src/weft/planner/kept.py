@@ -16,7 +16,7 @@ from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
 from weft.exchange import Communicator, World
 from weft.graph import cache_folder
-from weft.planner.cluster import KINDS, UNCHANGED, Cluster
+from weft.planner.cluster import KINDS, TIMED, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
 from weft.quantities import as_age
@@ -111,7 +111,7 @@ def traits_of_machine() -> tuple[object, ...]:
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     machine_id = Path("/etc/machine-id")
     machine = machine_id.read_bytes() if os.access(machine_id, os.R_OK) else b""
-    software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, *KINDS
+    software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, TIMED, *KINDS
     return socket.gethostname(), machine, len(cores), device, software
 
 

@@ -29,7 +29,7 @@ def whole_layer(sources: int, destinations: int, edges: int) -> WholeLayer:
 
 def random_block(sources: int, destinations: int, edges: int) -> Block:
     """Random edges, as many to each destination; of one type, unless a convolution asks for more, and of weight 1."""
-    indptr = torch.linspace(0, edges, destinations + 1).long()
+    indptr = torch.arange(destinations + 1) * edges // max(1, destinations)
     values = {"edge_type": torch.zeros(edges, dtype=torch.int64), "edge_weight": torch.ones(edges)}
     same = torch.Generator().manual_seed(0)  # on all workers
     return Block(indptr, torch.randint(sources, (edges,), generator=same, dtype=torch.int32), sources, values=values)

@@ -46,6 +46,7 @@ Module = TypeVar("Module", bound=nn.Module)
 
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
+_SLICES = 4  # times as many slices of rows, which are narrow
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
 _CPU, _MORE = torch.device("cpu"), 16  # times as many rows, where they are a device's
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
@@ -93,10 +94,7 @@ def model_cost(
     told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
     figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
     halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    costs = [
-        LayerCost(*(whole[:4] + split[:3] + [whole[4], whole[1] * of_all] + split[3:]))
-        for (whole, split), of_all in zip(halves, maps, strict=True)
-    ]
+    costs = [_layer_cost(whole, split, of_all) for (whole, split), of_all in zip(halves, maps, strict=True)]
     few, many = figures[-1][:2]
     alone = sum(cost.fixed + (cost.source + cost.destination + cost.edge * least) * FEW for cost in costs)
     convolved = sum(
@@ -112,6 +110,13 @@ def model_cost(
     begun = there / paced  # in a processor's pieces
     costs = [replace(cost, fixed=cost.fixed * begun) for cost in costs]
     return ModelCost(costs, between, step * begun, paced, parameters, widths, there)
+
+
+def _layer_cost(whole: list[float], split: list[float], of_all: bool) -> LayerCost:
+    """Of what a bench told of whole rows and of others; `of_all`: are rows mapped that others send?"""
+    fixed, source, destination, edge, ahead = whole
+    pushed, asked = (max(edge, one) for one in split[:2])  # no less than where none is pushed, whatever noise says
+    return LayerCost(fixed, source, destination, edge, pushed, asked, split[2], ahead, source * of_all, *split[3:])
 
 
 def copied(module: Module) -> Module:
@@ -180,7 +185,7 @@ class _Bench:
 
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
-        by_both = self._time(self._rows(self._held, self._destinations)) - self._time(self._rows(FEW, FEW))
+        by_both = max(0.0, self._time(self._rows(self._held, self._destinations)) - self._time(self._rows(FEW, FEW)))
         figures, ran, meanwhile = [], None, np.zeros(2)
         for others in (None, self._others):
             layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
@@ -191,7 +196,8 @@ class _Bench:
         if ran is not None:
             layer, took = ran
             meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
-        return [*figures, self._by_column() if self._depth == 0 else 0.0, *meanwhile]
+        by_column = self._depth == 0 and not self._stays  # on the full graph slices are timed by themselves
+        return [*figures, self._by_column() if by_column else 0.0, *meanwhile]
 
     def _split(
         self, sources: int, destinations: int, edges: int, away: int, pairs: int, others: int | None
@@ -202,13 +208,9 @@ class _Bench:
         return split_layer(here, there, torch.arange(pairs) % destinations, self._comm, others)
 
     def _by_column(self) -> float:
-        size, share = (
-            self._columns.size,
-            min(1.0, self._most / self._held),
-        )  # slices of all workers' rows, or of a share
-        rows, destinations, edges = (
-            max(FEW, int(n * share)) for n in (self._held * size, self._destinations, self._edges)
-        )
+        size, every = self._columns.size, self._held * self._columns.size  # rows of all workers, or a share of them
+        share = min(1.0, _SLICES * self._most / every)
+        rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
         took = self._try(*self._of_columns(rows, destinations, edges))
         few = self._try(*self._of_columns(FEW, FEW, FEW)) if took else 0.0
         return max(0.0, took - few) / (edges * size)
@@ -334,8 +336,12 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
 
 
 def some_rows(count: int, width: int, dtype: torch.dtype, device: torch.device = _CPU) -> Tensor:
-    """Rows that differ: of ones some convolutions make exact zeros, by which computing takes less."""
-    return torch.rand(count, width, generator=torch.Generator().manual_seed(0)).to(device, dtype)
+    """Rows that differ: of equal ones some convolutions make exact zeros, by which computing takes less.
+
+    In [1, 2), so that whole numbers in them are 1, which ids may be.
+    """
+    drawn = torch.rand(count, width, generator=torch.Generator().manual_seed(0))
+    return (1 + drawn).clamp(max=1.99).to(device, dtype)
 
 
 def some_vertices(graph: Graph, count: int) -> Tensor:

@@ -139,7 +139,8 @@ def attending(graph: Graph) -> tuple[float, float]:
     """What a row and an edge take where attention weighs them, of one head, forward and backward, in pieces of work."""
     rows = max(FEW, min(MOST, graph.num_vertices))
     edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
-    a_src, a_dst = (some_rows(rows, 1, torch.float32).requires_grad_() for _ in range(2))
+    logits = some_rows(rows, 2, torch.float32) - 1.5  # above zero and below
+    a_src, a_dst = (part.contiguous().requires_grad_() for part in logits.split(1, dim=1))
 
     def time_of(block: Block) -> float:
         lists = EdgeLists(block.indptr, block.src)

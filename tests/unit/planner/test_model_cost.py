@@ -12,6 +12,7 @@ from weft.nn import Met, Split, build, convolution_of, convolutions
 from weft.placements import WholeLayer
 from weft.planner import model_cost
 from weft.planner.counts import Shape
+from weft.planner.made_up import random_block
 from weft.sampling import block
 
 CPU = torch.device("cpu")
@@ -158,19 +159,21 @@ def test_models_that_map_inputs_first_are_timed_from_their_inputs_on(tmp_path, m
     assert len(found.layers) == depth and found.widths[0] in (12, 16)
 
 
+@pytest.mark.parametrize("workers", [4, 256])
 @pytest.mark.parametrize("width", [64, 1024])
-def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch, width):
+def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch, width, workers):
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=width)
     shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     seen, most = [], model_cost.most_rows((width, 16))
     run = model_cost._Bench(
-        graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, 4, CPU, False
+        graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, workers, CPU, False
     )
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
     assert len(run.whole()) == 5 and len(run.split()) == 5
     by_column = seen.pop(-2)  # slices of all workers' rows; then comes the run with few
     assert by_column.num_src / 4 <= max(block.num_src for block in seen) == most < 27_000
-    assert by_column.num_src / by_column.num_dst == pytest.approx(4 * 27_000 / 9_000, rel=0.01)
+    assert by_column.num_src / by_column.num_dst == pytest.approx(workers * 27_000 / 9_000, rel=0.05)
+    assert by_column.num_edges * workers <= 4.5 * run._edges
 
 
 def test_what_a_layer_takes_whatever_its_edges_is_no_cost_of_an_edge(tmp_path, monkeypatch):
@@ -179,6 +182,17 @@ def test_what_a_layer_takes_whatever_its_edges_is_no_cost_of_an_edge(tmp_path, m
     run = model_cost._Bench(graph, Met(convolution_of(GCNConv(64, 16)), 64, 16, learned=False), 0, shape, 4, CPU, False)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: 1.0 if isinstance(layer, WholeLayer) else 5.0)
     assert run.split()[:3] == [0.0] * 3
+
+
+def test_rows_that_are_made_up_differ_and_are_ones_as_whole_numbers():
+    for dtype in (torch.float16, torch.bfloat16, torch.float64):
+        rows = model_cost.some_rows(100, 8, dtype)
+        assert rows.dtype == dtype and len(rows.unique()) > 10 and (rows.long() == 1).all()
+
+
+def test_made_up_edges_are_as_many_as_asked_for():
+    made = random_block(5, 3, 7)
+    assert made.indptr.tolist() == [0, 2, 4, 7] and made.num_edges == 7 and int(made.src.max()) < 5
 
 
 def test_pieces_are_the_same_work_each_time():
