@@ -46,8 +46,8 @@ Module = TypeVar("Module", bound=nn.Module)
 
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
-_SLICES = 4  # times as many slices of rows, which are narrow
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
+_SLICES = 4  # times as many rows of a run that has slices of them
 _CPU, _MORE = torch.device("cpu"), 16  # times as many rows, where they are a device's
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
 _NEAR = 1.03  # times as long as before: no longer
@@ -115,7 +115,7 @@ def model_cost(
 def _layer_cost(whole: list[float], split: list[float], of_all: bool) -> LayerCost:
     """Of what a bench told of whole rows and of others; `of_all`: are rows mapped that others send?"""
     fixed, source, destination, edge, ahead = whole
-    pushed, asked = (max(edge, one) for one in split[:2])  # no less than where none is pushed, whatever noise says
+    pushed, asked = (max(edge, one) for one in split[:2])  # partial rows come on top, whatever noise says
     return LayerCost(fixed, source, destination, edge, pushed, asked, split[2], ahead, source * of_all, *split[3:])
 
 
@@ -212,8 +212,8 @@ class _Bench:
         share = min(1.0, _SLICES * self._most / every)
         rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))
         took = self._try(*self._of_columns(rows, destinations, edges))
-        few = self._try(*self._of_columns(FEW, FEW, FEW)) if took else 0.0
-        return max(0.0, took - few) / (edges * size)
+        few = self._try(*self._of_columns(FEW, 1, 1)) if took else 0.0  # of each worker's, so that they are few of many
+        return max(0.0, took - few) / ((edges - 1) * size)
 
     def _of_columns(self, rows: int, destinations: int, edges: int) -> tuple[ColumnLayer, Tensor]:
         """A layer of slices, so many destinations and edges of each worker's, and slices of rows."""
@@ -289,7 +289,7 @@ def step_time(
         _give_features(layer, graph.num_edge_features)
     program = Program(layers, vertices, vertices, graph, comm=layers[0].comm).to(device)
     runner = BlockModel(model)
-    x = some_rows(rows[0], graph.num_features, dtype_of(model), device)
+    x = 1 + some_rows(rows[0], graph.num_features, dtype_of(model), device) / 2  # ids among them are 1
     optimizer = torch.optim.Adam(model.parameters(), lr=0.0)
 
     def step() -> None:
@@ -336,12 +336,8 @@ def run_forward(graph: Graph, met: Met, layer: Layer, x: Tensor, depth: int) -> 
 
 
 def some_rows(count: int, width: int, dtype: torch.dtype, device: torch.device = _CPU) -> Tensor:
-    """Rows that differ: of equal ones some convolutions make exact zeros, by which computing takes less.
-
-    In [1, 2), so that whole numbers in them are 1, which ids may be.
-    """
-    drawn = torch.rand(count, width, generator=torch.Generator().manual_seed(0))
-    return (1 + drawn).clamp(max=1.99).to(device, dtype)
+    """Rows that differ, below 1: of equal ones some convolutions make exact zeros, by which computing takes less."""
+    return torch.rand(count, width, generator=torch.Generator().manual_seed(0)).to(device, dtype)
 
 
 def some_vertices(graph: Graph, count: int) -> Tensor:

@@ -139,7 +139,7 @@ def attending(graph: Graph) -> tuple[float, float]:
     """What a row and an edge take where attention weighs them, of one head, forward and backward, in pieces of work."""
     rows = max(FEW, min(MOST, graph.num_vertices))
     edges = min(_EDGES, rows * graph.num_edges // max(1, graph.num_vertices))
-    logits = some_rows(rows, 2, torch.float32) - 1.5  # above zero and below
+    logits = some_rows(rows, 2, torch.float32) - 0.5  # above zero and below
     a_src, a_dst = (part.contiguous().requires_grad_() for part in logits.split(1, dim=1))
 
     def time_of(block: Block) -> float:

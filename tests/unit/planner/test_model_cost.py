@@ -9,8 +9,8 @@ from torch_geometric.nn import GATConv, GCNConv, MessagePassing
 
 from weft.graph import communities
 from weft.nn import Met, Split, build, convolution_of, convolutions
-from weft.placements import WholeLayer
-from weft.planner import model_cost
+from weft.placements import ColumnLayer, WholeLayer
+from weft.planner import kept, model_cost
 from weft.planner.counts import Shape
 from weft.planner.made_up import random_block
 from weft.sampling import block
@@ -184,15 +184,67 @@ def test_what_a_layer_takes_whatever_its_edges_is_no_cost_of_an_edge(tmp_path, m
     assert run.split()[:3] == [0.0] * 3
 
 
-def test_rows_that_are_made_up_differ_and_are_ones_as_whole_numbers():
-    for dtype in (torch.float16, torch.bfloat16, torch.float64):
-        rows = model_cost.some_rows(100, 8, dtype)
-        assert rows.dtype == dtype and len(rows.unique()) > 10 and (rows.long() == 1).all()
+class ById(torch.nn.Module):
+    """Its first feature is an id."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.conv = torch.nn.Embedding(1, 12), GCNConv(12, 3)
+
+    def forward(self, x, edge_index):
+        assert len(x) < 3 or len(x[:, 1].unique()) > 2
+        return self.conv(self.table(x[:, 0].long() - 1), edge_index)
 
 
-def test_made_up_edges_are_as_many_as_asked_for():
-    made = random_block(5, 3, 7)
-    assert made.indptr.tolist() == [0, 2, 4, 7] and made.num_edges == 7 and int(made.src.max()) < 5
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_are_made_up_differ_and_ids_among_them_are_ones(tmp_path, dtype):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    assert model_cost.step_time(graph, ById().to(dtype), [40, 8]) > 0
+    assert len(model_cost.some_rows(100, 8, dtype).unique()) > 10
+
+
+def test_made_up_edges_are_as_many_to_each_as_they_can_be():
+    for destinations in range(1, 70):
+        for edges in range(70):
+            made = random_block(5, destinations, edges)
+            assert made.indptr.tolist() == [at * edges // destinations for at in range(destinations + 1)]
+
+
+@pytest.mark.parametrize("stays", [False, True])
+def test_columns_are_timed_where_batches_have_them(tmp_path, monkeypatch, stays):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    met, shape = Met(convolution_of(GCNConv(8, 4)), 8, 4, learned=False), Shape(90, 40, 200, 80, 9, 0.5, 9)
+    run, kinds = model_cost._Bench(graph, met, 0, shape, 4, CPU, stays), []
+    monkeypatch.setattr(run, "_time", lambda layer, x=None: kinds.append(type(layer)) or 1.0)
+    run.split()
+    assert (ColumnLayer in kinds) != stays
+
+
+@pytest.mark.parametrize("workers", [4, 64, 1024])
+def test_what_columns_take_by_edge_is_found_for_any_number_of_workers(tmp_path, monkeypatch, workers):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    met, shape = (
+        Met(convolution_of(GCNConv(8, 4)), 8, 4, learned=False),
+        Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8),
+    )
+    run = model_cost._Bench(graph, met, 0, shape, workers, CPU, False)
+
+    def time(layer, x=None):
+        return 5.0 + 1e-4 * sum(edges.block.num_edges for edges in layer.parts)
+
+    monkeypatch.setattr(run, "_time", time)
+    assert run._by_column() == pytest.approx(1e-4)
+
+
+def test_a_pushed_edge_costs_no_less_than_one_that_is_not():
+    found = model_cost._layer_cost([1.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.6, 0.7, 0.8], False)
+    assert (found.edge, found.pushed, found.asked, found.column) == (0.3, 0.3, 0.5, 0.6)
+
+
+def test_what_was_kept_goes_by_how_layers_are_timed(monkeypatch):
+    before = kept.traits_of_machine()
+    monkeypatch.setattr(kept, "TIMED", kept.TIMED + 1)
+    assert kept.traits_of_machine() != before
 
 
 def test_pieces_are_the_same_work_each_time():
