@@ -185,18 +185,20 @@ class _Bench:
 
         Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
         """
-        by_both = max(0.0, self._time(self._rows(self._held, self._destinations)) - self._time(self._rows(FEW, FEW)))
-        figures, ran, meanwhile = [], None, np.zeros(2)
+        beyond, ran, by_both, meanwhile = [], None, 0.0, np.zeros(2)
         for others in (None, self._others):
             layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
             took = self._try(layer, self._x)
             few = self._try(self._split(FEW, FEW, 2 * FEW, FEW, FEW, others and FEW), self._x) if took else 0.0
-            figures.append(max(0.0, took - few - by_both) / self._edges)
+            beyond.append(took - few)
             ran = (layer, took) if took else ran
         if ran is not None:
             layer, took = ran
             meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
+            few, many = (self._time(self._rows(*of)) for of in ((FEW, FEW), (self._held, self._destinations)))
+            by_both = max(0.0, many - few)
         by_column = self._depth == 0 and not self._stays  # on the full graph slices are timed by themselves
+        figures = [max(0.0, more - by_both) / self._edges for more in beyond]
         return [*figures, self._by_column() if by_column else 0.0, *meanwhile]
 
     def _split(

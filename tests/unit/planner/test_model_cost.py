@@ -223,10 +223,8 @@ def test_columns_are_timed_where_batches_have_them(tmp_path, monkeypatch, stays)
 @pytest.mark.parametrize("workers", [4, 64, 1024])
 def test_what_columns_take_by_edge_is_found_for_any_number_of_workers(tmp_path, monkeypatch, workers):
     graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
-    met, shape = (
-        Met(convolution_of(GCNConv(8, 4)), 8, 4, learned=False),
-        Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8),
-    )
+    met = Met(convolution_of(GCNConv(8, 4)), 8, 4, learned=False)
+    shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8)
     run = model_cost._Bench(graph, met, 0, shape, workers, CPU, False)
 
     def time(layer, x=None):
