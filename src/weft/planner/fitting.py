@@ -1,4 +1,4 @@
-"""From what epochs took to what a unit of work takes: least squares, with no cost below zero.
+"""From what epochs took to what a unit of work takes: least squares, with no cost near zero that was not there before.
 
 What is known before is taken to be off by a factor that all costs share, and each by another one besides. So where epochs
 say that work takes longer than was known, work that they do not have, or can't tell from other work, is taken to do so.
@@ -20,6 +20,7 @@ from weft.planner.price import PARTS, Price, held_up
 # How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
 _TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
 _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
+_LEFT = 0.1  # at least, of what a cost was known to be: as they change by factors, one at zero would stay there
 _EPOCH = 0.1  # of an epoch's seconds, as they are told when all costs are right
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
 _SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
@@ -57,9 +58,8 @@ def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     said = np.column_stack([units * known, np.zeros(len(units))]) * weights[:, None]
     alike = np.column_stack([np.eye(len(kinds)), np.full(len(kinds), -1.0)]) / _EACH
     together = np.append(np.zeros(len(kinds)), 1.0) / _TOGETHER
-    factors = nonnegative(
-        np.vstack([said, alike, together]), np.concatenate([seconds * weights, np.zeros(len(kinds)), [1 / _TOGETHER]])
-    )
+    rows, aims = np.vstack([said, alike, together]), [*(seconds * weights), *np.zeros(len(kinds)), 1 / _TOGETHER]
+    factors = _LEFT + nonnegative(rows, aims - _LEFT * rows.sum(1))
     work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors[:-1]).tolist(), strict=True))
     before, count = (cluster.work["busy"], math.log(cluster.work["overlap"])), len(seen)
 

@@ -88,7 +88,23 @@ def test_what_is_right_stays(planner, truth):
     assert max(errors(planner, truth, replace(truth, work=after), planner.space.named.values())) < 0.05
 
 
-def test_no_cost_is_negative(planner, truth):
+def test_no_cost_falls_to_nothing(planner, truth):
     none = epoch(planner, planner.space.named["gdp"], truth)
     none = replace(none, processor={stage: 1e-6 * of for stage, of in none.processor.items()})
-    assert all(rate >= 0 for rate in refined(truth, [none]).values())
+    assert all(rate > 0 for rate in refined(truth, [none]).values())
+
+
+def test_a_cost_that_epochs_did_not_have_comes_back(planner, truth):
+    """Costs change by factors: one that had become zero would stay zero whatever epochs said."""
+    without = [epoch(planner, plan, replace(truth, work=truth.work | {"hop": 0.0})) for plan in _plans(planner)]
+    least = refined(truth, without)["hop"]
+    assert least < 0.2 * truth.work["hop"]
+    then = replace(truth, work=truth.work | {"hop": least})
+    with_it = [epoch(planner, plan, truth) for plan in _plans(planner)]
+    for _ in range(6):
+        then = replace(then, work=refined(then, with_it))
+    assert then.work["hop"] > 2 * least  # these epochs leave open how much of it is other costs
+
+
+def _plans(planner):
+    return list(planner.space.named.values())
