@@ -27,6 +27,7 @@ else:
 __all__ = [
     "INPUT",
     "OWNER",
+    "REQUEST",
     "Hop",
     "Moves",
     "Placement",

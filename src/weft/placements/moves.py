@@ -40,7 +40,9 @@ class Moves:
 def checked_moves(moves: Moves, name: str, workers: int, sources: int) -> Moves:
     """What a placement counted; refused where that can't be."""
     if not isinstance(moves, Moves):
-        raise ConfigError(f"the placement {name!r} counted a {type(moves).__name__}: let count() give weft.Moves")
+        raise ConfigError(
+            f"the placement {name!r} counted a {type(moves).__name__}: let count() give weft.placements.Moves"
+        )
     for what, value in vars(moves).items():
         if what == "taken":
             fits = value is None or (value.dtype == bool and value.shape == (sources,))

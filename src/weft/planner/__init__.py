@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
     from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, shared, write_cluster
-    from weft.planner.earlier import Earlier
+    from weft.planner.earlier import Earlier, Tried
     from weft.planner.fitting import Observation, prediction_error, refined
     from weft.planner.kept import KeptCluster
     from weft.planner.planner import Planner

@@ -1,5 +1,6 @@
 """The cluster as the planner knows it: hosts, links and what work costs; measured by the probe, or written by hand."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -184,7 +185,13 @@ class Cluster:
                 replace(host, bandwidth=host.bandwidth * factor, burst=host.burst * factor) for host in self.hosts
             ),
             links=tuple(replace(link, bandwidth=link.bandwidth * factor) for link in self.links),
-        )
+        ).with_ways_of_devices(factor)
+
+    def with_ways_of_devices(self, factor: float) -> "Cluster":
+        """The same machines; devices' own ways to other hosts, if they have such, are so many times as fast."""
+        if self.device is None or self.device.far_bandwidth == NEVER:
+            return self
+        return replace(self, device=replace(self.device, far_bandwidth=self.device.far_bandwidth * factor))
 
     def apart(self) -> "Cluster":
         """The cluster whose hosts' links matter: of a single host, each worker stands for one, with its way to others."""
@@ -224,6 +231,16 @@ class Cluster:
         sent = sent * ~np.eye(len(sent), dtype=bool)
         by_host = np.maximum(sent.sum(0), sent.sum(1)) / [host.bandwidth for host in self.hosts]
         return float(max(by_host.max(), (sent / self.bandwidths).max()))
+
+    @property
+    def rates(self) -> list[float]:
+        """Bytes a second of all its ways."""
+        ways: tuple[Host | Link, ...] = (*self.hosts, *self.links)
+        return [self.near_bandwidth, *(way.bandwidth for way in ways)]
+
+    def has_rates(self, rates: Sequence[float]) -> bool:
+        """Are its ways still as fast, as far as figures that are measured can be told apart?"""
+        return len(rates) == len(self.rates) and not any(map(_differ, rates, self.rates))
 
     def changes_to(self, after: "Cluster") -> str:
         """In words, such as: h2's link 1 Gbit/s -> 0.1 Gbit/s; "nothing has changed" where nothing has by a quarter."""

@@ -14,7 +14,7 @@ from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import written_beside
-from weft.planner.cluster import FASTEST, KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, Cluster, Device, Host, Link
+from weft.planner.cluster import FASTEST, KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, TIMED, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
@@ -155,6 +155,7 @@ def _work_text(cluster: Cluster) -> Iterator[str]:
     if cluster.work:
         yield "[work]  # processor seconds a unit, at speed 1"
         yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of; 0: from elsewhere"
+        yield f"timed = {TIMED}  # the way in which layers and pieces are timed"
         yield f"error = {_number(cluster.error)}  # how far predictions are off beside each other, as a share"
     for kind, rate in cluster.work.items():
         yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
@@ -196,13 +197,18 @@ def cluster_of(text: str, where: str) -> Cluster:
             raise ConfigError(f"{where}: {names.count(name)} hosts are called {name!r}; give each a name of its own")
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
-    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "error"))
+    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "timed", "error"))
     costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in KINDS if kind in work.data}
     for kind in KINDS:
         if work.data and kind not in costs:
             raise ConfigError(
                 f"{work.where}: {kind} is missing; have it measured by `weft probe --out`, as all of [work]"
             )
+    if work.data and work.number("timed", _ROUNDS, 1) != TIMED:
+        raise ConfigError(
+            f"{work.where} was measured by another Weft, which timed layers in another way; have it measured by "
+            f"`weft probe --out`, as all of [work]"
+        )
     exchange = _Table(f"{where}: exchange", top.data.get("exchange", {}), _EXCHANGE)
     far, near = len(hosts) > 1, any(host.workers > 1 for host in hosts)  # what is not needed may be left out
     return Cluster(

@@ -103,13 +103,8 @@ class DevicePrices(Prices):
             found[:hosts] = found[hosts : 2 * hosts] = self._busiest(move.sent - near, self._device.far_bandwidth)
         return found
 
-    def _busiest(self, sent: np.ndarray, bandwidth: float) -> np.ndarray:
-        """Seconds of each host's device that sends or gets most."""
-        own = np.maximum(sent.sum(0), sent.sum(1)) / bandwidth
-        return np.maximum.reduceat(own, np.flatnonzero(np.diff(self._host, prepend=-1)))
-
     def _copied(self, load: Load) -> float:
-        if load.layer is None:
+        if load.layer is None or load.stays:
             return 0.0
         inputs = (load.inputs - load.met) * self._input_row
         lists = load.edges * _EDGE + (load.sources + load.pulled) * _SOURCE

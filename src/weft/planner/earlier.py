@@ -1,7 +1,8 @@
 """What runs find of a task is kept for later ones: a file for each model, its batches and machines, in the user's cache.
 
-That is what a model costs, and how far off the predictions of plans were that were tried beside each other. Costs are in
-pieces of work, and what a piece takes is found each time: so they hold however fast machines are just now.
+That is what a model costs, and how far off the predictions of plans were that were tried beside each other, where links are
+as fast as they were then. Costs are in pieces of work, and what a piece takes is found each time: so they hold however fast
+machines are just now.
 """
 
 import inspect
@@ -14,8 +15,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch_geometric
@@ -27,6 +29,7 @@ from weft.errors import ConfigError, StorageError
 from weft.graph import Graph, cache_folder, written_beside
 from weft.nn import plain_state
 from weft.plan import Plan
+from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
 from weft.planner.kept import is_recent, number_of, numbers_of_all, traits_of_machine
@@ -38,11 +41,17 @@ _KNOWN = tuple(f"{package.__path__[0]}{os.sep}" for package in (torch, torch_geo
 _FILES = "task-*.json"
 
 
+class Tried(NamedTuple):
+    """What earlier runs found of plans that they tried beside each other."""
+
+    factors: Mapping[Plan, float]  # by how much predictions were off
+    keep: Callable[[Mapping[Plan, float]], None]  # for later runs, of what this one tried
+
+
 class Earlier:
     """What runs found before of a task: the file in which the first worker keeps it, for all.
 
-    `timed`: how many seconds ago layers were timed; None: this run did. `factors`: by how much predictions of plans were off
-    that were tried beside each other.
+    `timed`: how many seconds ago layers were timed; None: this run did.
     """
 
     def __init__(self, graph: Graph, model: nn.Module, shapes: list[Shape], task: Task, workers: Workers) -> None:
@@ -61,8 +70,9 @@ class Earlier:
         self._found = said and said["cost"]
         self._measured = time.time() if said is None else said["measured"]
         self.timed = None if said is None else max(0.0, time.time() - self._measured)
-        self.factors = {Plan.from_dict(plan): factor for plan, factor in said["factors"]} if said else {}
-        self._later = dict(self.factors)
+        self._factors = {Plan.from_dict(plan): factor for plan, factor in said["factors"]} if said else {}
+        self._rates: list[float] = said["rates"] if said else []  # of links, where the factors hold
+        self._later, self._later_rates = self._factors, self._rates
 
     def cost(self, find: Callable[[], ModelCost]) -> ModelCost:
         """What a step of the model costs, as it was found, or is now and kept. All workers call this together."""
@@ -76,10 +86,17 @@ class Earlier:
         cost = _cost_of(self._found)
         return replace(cost, pace=now, device_pace=None if cost.device_pace is None else there)
 
-    def keep(self, took: Mapping[Plan, float]) -> None:
+    def tried(self, cluster: Cluster) -> Tried:
+        """What was found of plans on links like a cluster's."""
+        factors = self._factors if cluster.has_rates(self._rates) else {}
+        return Tried(factors, partial(self._keep, cluster, factors))
+
+    def _keep(self, cluster: Cluster, factors: Mapping[Plan, float], took: Mapping[Plan, float]) -> None:
         """Keep for later runs what plans took over what was predicted, which were tried beside the first of them."""
         first = next(iter(took.values()))
-        self._later |= {plan: self.factors.get(plan, 1.0) * one / first for plan, one in took.items()}
+        later = self._later if cluster.has_rates(self._later_rates) else {}
+        self._later = later | {plan: factors.get(plan, 1.0) * one / first for plan, one in took.items()}
+        self._later_rates = cluster.rates
         self._write()
 
     def _read(self) -> dict[str, Any] | None:
@@ -92,7 +109,8 @@ class Earlier:
                     return None
                 pairs = [[plan, factor] for plan, factor in said["factors"]]
                 factors = [[plan, factor] for plan, factor in pairs if _is_plan(plan) and _is_figure(factor) and factor]
-                return said | {"factors": factors} if is_recent(said["measured"]) else None
+                known = {"factors": factors, "rates": [float(rate) for rate in said["rates"] if _is_figure(rate)]}
+                return said | known if is_recent(said["measured"]) else None
             except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
                 return None
 
@@ -103,7 +121,9 @@ class Earlier:
         if self._path is None or (self._comm is not None and self._comm.rank > 0):
             return
         factors = [[plan.as_dict(), factor] for plan, factor in self._later.items()]
-        text = json.dumps({"measured": self._measured, "cost": self._found, "factors": factors})
+        text = json.dumps(
+            {"measured": self._measured, "cost": self._found, "factors": factors, "rates": self._later_rates}
+        )
         folder = self._path.parent
         with suppress(OSError, StorageError):  # what keeps the cluster says why
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -96,6 +96,7 @@ class Load:
     meanwhile_back: np.ndarray | float = 0.0  # and backward,
     overlaps: float = 1.0  # of so much of these
     share: float = 1.0  # what a batch has of it, where it is of several batches together
+    stays: bool = False  # are its lists, and inputs, where it is computed since the start of the run?
 
     @classmethod
     def of(cls, workers: int, layer: int | None = None) -> Self:
@@ -130,6 +131,7 @@ class Load:
         for stage in stages:
             self.units[stage].clear()
         self.moves = [move for move in self.moves if move.stage not in stages]
+        self.stays = "sample" in stages
         if "fetch" in stages:
             self.ahead, self.inputs, self.met = False, 0.0, 0.0
         if "compute" in stages:
@@ -251,6 +253,8 @@ class Counted:
         """The load of what every batch takes besides its layers."""
         load, size = Load.of(self._workers), self._setting.parameters
         load.share = 1 / self._setting.parts
+        if self._workers == 1:  # nobody has gradients to add
+            return load
         load.units["sync"]["sum"] += size
         load.sum("sync", np.full(self._workers, size), np.ones_like(self._team))
         if self._setting.once:  # of the full graph, whose plans hold rows alike
@@ -283,6 +287,7 @@ class Counted:
             sent += [np.full(workers, edges * part.edge_bytes / workers)] * 2
         for each in sent:
             load.move("exchange", others(np.repeat(each[:, None], workers, 1)))
+        load.stays = True
         load.sources, load.destinations, load.edges = own, np.full(workers, own.sum()), np.full(workers, edges)
         load.cost, load.meanwhile, load.meanwhile_back, load.overlaps = part.cost, load.edges, load.edges, part.overlaps
         return load

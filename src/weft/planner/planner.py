@@ -136,7 +136,7 @@ class Planner:
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
         said += _in_longer_runs(shown)
-        if tried := [one.name for one in shown if one.plan in self.earlier.factors]:
+        if tried := [one.name for one in shown if one.plan in self.earlier.tried(cluster).factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
         looked_at = len(counted.each)
         title, off = self.space.task.title, cluster.error
@@ -220,7 +220,7 @@ class Planner:
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         took = price.seconds(self.batches, cluster.work["overlap"], self._lanes(plan))
-        return took * self.earlier.factors.get(plan, 1.0)
+        return took * self.earlier.tried(cluster).factors.get(plan, 1.0)
 
     def _lanes(self, plan: Plan) -> int:
         """Threads that prepare batches while others train."""

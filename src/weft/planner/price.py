@@ -138,6 +138,8 @@ class Prices:
         self._latencies = dict.fromkeys(STAGES, (cluster.near_latency, far))
         others = ~np.eye(len(self._host), dtype=bool)
         self._alike = np.equal.outer(self._host, self._host) & others  # others of the host
+        self._first = np.flatnonzero(np.diff(self._host, prepend=-1))  # worker of each host
+        self._pairs = np.add.outer(self._host * len(self._cores), self._host).ravel()  # of hosts, by pair of workers
         self._burst = min(host.burst / host.bandwidth for host in cluster.hosts)  # in seconds
         self._busy = known.get("busy", 1.0)
 
@@ -171,6 +173,7 @@ class Prices:
         copies = self._copied(load)
         parts += [hidden, there, copies, self._alone(prepares)]
         stages[exchange] -= hidden
+        stages[STAGES.index("compute")] += self._beside(ahead) if isinstance(ahead, np.ndarray) else 0.0
         stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)
         stages[STAGES.index("fetch")] += copies
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
@@ -277,12 +280,15 @@ class Prices:
         hosts = len(self._cores)
         if move is None:
             return np.zeros(3 * hosts + hosts * hosts)
-        at = np.add.outer(self._host * hosts, self._host).ravel()
-        between = np.bincount(at, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
-        within = np.diag(between) / self._cluster.near_bandwidth
+        between = np.bincount(self._pairs, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
         np.fill_diagonal(between, 0.0)
+        within = self._busiest(move.sent * self._alike, self._cluster.near_bandwidth)
         nics = [between.sum(way) / self._nic for way in (1, 0)]
         return np.concatenate([*nics, within, (between / self._bandwidth).ravel()])
+
+    def _busiest(self, sent: np.ndarray, bandwidth: float) -> np.ndarray:
+        """Seconds of each host's worker that sends or gets most; the bandwidth is each worker's own."""
+        return np.maximum.reduceat(np.maximum(sent.sum(0), sent.sum(1)) / bandwidth, self._first)
 
     def _memory(self, load: Load) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""

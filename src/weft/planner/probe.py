@@ -134,7 +134,9 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
         )
         for n, host in enumerate(cluster.hosts)
     )
+    kept = min(now.bandwidth / then.bandwidth for now, then in zip(found, cluster.hosts, strict=True))
     cluster = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
+    cluster = cluster.with_ways_of_devices(kept)  # no device is at hand here: their ways go over the same links
     cluster = shared(hosts.comm, cluster) or cluster
     hosts.comm.close()
     return cluster

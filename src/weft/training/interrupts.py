@@ -12,7 +12,7 @@ from weft.stopping import heard
 
 
 class Interrupted(Exception):
-    """A run that was stopped by a signal, after a whole batch. The command line exits with 128 + the signal."""
+    """A run that was stopped by a signal (`signum`), after a whole batch. The command line exits with 128 + the signal."""
 
     def __init__(self, signum: int, text: str) -> None:
         super().__init__(text)

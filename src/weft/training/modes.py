@@ -1,6 +1,5 @@
 """What an epoch goes over: mini-batches, or the whole graph at once. Chosen once for a run; no other code asks which."""
 
-import os
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,7 +17,7 @@ from weft.keys import Stream
 from weft.nn import Met, convolutions, crossing_costs, encoder_of, learned_by, needs, row_costs, running_averages
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Earlier
+from weft.planner import Answer, Tried
 from weft.plugins import SAMPLERS
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
@@ -28,7 +27,7 @@ from weft.training.fetching import fetch_rows
 from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
-from weft.training.staging import DeviceFeed
+from weft.training.staging import DeviceFeed, lanes_of
 from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
 
@@ -120,7 +119,7 @@ class Mode(ABC):
         """What is left of a plan where there is one worker."""
 
     @abstractmethod
-    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
+    def watched(self, answer: Answer, change: float, tried: Tried) -> Trial | None:
         """The planner's other plans, to be tried in training, unless earlier runs did.
 
         `change`: seconds that it takes to get ready for one.
@@ -145,15 +144,9 @@ class MiniBatchMode(Mode):
         self.order = self.objective.batches(self.batch_size)
         apart = not SAMPLERS.get(settings.sampling.sampler).budgets  # what a vertex draws hangs on it and the key alone
         self.evaluation_size = settings.evaluation.batch_size * (workers if apart else 1)
-        self.lanes = settings.parallel.loaders or self._usual_lanes()
+        self.lanes = lanes_of(settings, workers, self.on_device)
         self._drawings: dict[Span, Drawing] = {}
         self._keeps = ""  # what a device alone has in its memory, unless it was told
-
-    def _usual_lanes(self) -> int:
-        """With other workers two: a link has work while others wait. Alone, a device computes faster than one prepares."""
-        if self.is_device_alone:
-            return min(self.settings.plan.prefetch + 1, os.cpu_count() or 1)
-        return min(self.world.size, 2)
 
     def alone(self, plan: Plan) -> Plan:
         """Wherever rows and edges are to be, they are here; but a device keeps rows in its own memory."""
@@ -170,10 +163,10 @@ class MiniBatchMode(Mode):
             self._drawings[span] = drawing_on(self.device, self.settings, graph, span)
         return self._drawings[span]
 
-    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
+    def watched(self, answer: Answer, change: float, tried: Tried) -> Trial | None:
         """Those that may well be the faster ones."""
-        others = rivals(answer, known=earlier.factors)
-        return Trial(others, len(self.order), change, answer.off, earlier.keep)
+        others = rivals(answer, known=tried.factors)
+        return Trial(others, len(self.order), change, answer.off, tried.keep)
 
     def _feed(self, model: nn.Module, team: TrainingTeam, store: FeatureStore, reads: np.ndarray | None) -> Feed:
         """Prepared ahead by threads."""
@@ -281,7 +274,7 @@ class FullGraphMode(Mode):
         """All of it: slices still bound memory."""
         return plan
 
-    def watched(self, answer: Answer, change: float, earlier: Earlier) -> Trial | None:
+    def watched(self, answer: Answer, change: float, tried: Tried) -> Trial | None:
         """None: getting ready takes longer than trying could gain."""
         return None
 

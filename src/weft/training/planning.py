@@ -16,7 +16,7 @@ from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
 from weft.training.objectives import Objective, objective_for
-from weft.training.staging import device_of
+from weft.training.staging import device_of, lanes_of
 from weft.training.team import owners_of
 
 _COUNTED_BY = ("group", "cache", "cache_by", "cache_per", "slack")
@@ -62,7 +62,7 @@ def task_of(
             replace=settings.sampling.replace,
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
-            loaders=settings.parallel.loaders or 2,
+            loaders=lanes_of(settings, workers, on_device),
             batches=None if examples is None else [of_batch().vertices for of_batch in examples],
         )
     return Task(

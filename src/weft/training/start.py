@@ -104,7 +104,7 @@ def watch_over(
     is known from elsewhere. All workers call this together.
     """
     replanner = Replanner(trainer, planner, cluster, keep)
-    trial = trainer.loader.mode.watched(answer, change, planner.earlier)
+    trial = trainer.loader.mode.watched(answer, change, planner.earlier.tried(cluster))
     settling = Settling(replanner, len(trainer.loader), change) if cluster.rounds == 0 else None
     epochs = trainer.settings.optimisation.epochs
     return Watch(answer.best, replanner.measured_again, lambda _: replanner.changes, trial, epochs, settling)

@@ -6,7 +6,7 @@ import pytest
 
 from weft.errors import ConfigError, StorageError
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
-from weft.planner.cluster import Link
+from weft.planner.cluster import TIMED, Device, Link
 from weft.planner.cluster_file import cluster_of, cluster_text
 
 HOST = """
@@ -34,7 +34,7 @@ MEASURED = Cluster(
     measured=1_790_000_000.0,
 )
 
-WORK = "\n".join(f"{kind} = 0.5" for kind in KINDS)
+WORK = "\n".join([*(f"{kind} = 0.5" for kind in KINDS), f"timed = {TIMED}"])
 
 
 FAST = Host("h1", 1e12, 1e10, 2), Host("h2", 1e12, 1e10, 2)
@@ -111,7 +111,7 @@ WRONG = {
     "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, measured, host, link, exchange, device, work",
-    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds, error",
+    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds, timed, error",
     f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     f"{TWO}\n[work]\nrounds = -1\n{WORK}": "c.toml: work: rounds = -1 is not possible; it must be 0 or more: give a whole "
     "number, such as 3",
@@ -231,3 +231,14 @@ def test_faster_links():
     assert [host.bandwidth for host in faster.hosts] == [10 * host.bandwidth for host in MEASURED.hosts]
     assert [link.bandwidth for link in faster.links] == [1e7, 2.5e7]
     assert faster.near_bandwidth == MEASURED.near_bandwidth
+    device = Device("D", 1e10, 1e12, 1e10, 1e-6, far_bandwidth=1e9)
+    assert replace(MEASURED, device=device).with_links(0.1).device.far_bandwidth == 1e8
+    assert replace(MEASURED, device=replace(device, far_bandwidth=NEVER)).with_links(0.1).device.far_bandwidth == NEVER
+
+
+def test_work_that_was_timed_in_another_way_is_refused():
+    text = cluster_text(MEASURED)
+    assert cluster_of(text, "it") == MEASURED
+    for older in (text.replace(f"timed = {TIMED}", f"timed = {TIMED - 1}"), text.replace(f"timed = {TIMED}", "# none")):
+        with pytest.raises(ConfigError, match=r"another Weft, which timed layers in another way; .*`weft probe --out`"):
+            cluster_of(older, "it")

@@ -132,6 +132,8 @@ def test_inputs_and_lists_are_copied_by_a_bus_that_may_hold_an_epoch_up():
     assert limit(price, "copies") == pytest.approx(1e9 * 4 * 4 / 25e9)
     assert price.seconds(1, np.inf, 1) == pytest.approx(max(limit(price, "copies"), 1.0))
     assert price.seconds(1, np.inf, 0) == pytest.approx(limit(price, "copies") + 1.0)
+    work.stays = True  # the full graph's are copied before the first epoch
+    assert limit(prices().of(work), "copies") == 0.0
 
 
 def test_devices_that_draw_take_draws_off_processors_which_wait_for_them():

@@ -17,7 +17,7 @@ from torch_geometric.nn import GATConv, SAGEConv
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner import Earlier, Sampling, Task, Workers, earlier
+from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, earlier
 from weft.planner.cluster_file import with_sum
 from weft.planner.counts import Shape
 from weft.planner.earlier import code_of
@@ -26,6 +26,7 @@ from weft.planner.loads import LayerCost, ModelCost
 from weft.training import make_model
 
 COST = ModelCost([LayerCost(1 / 3, 1e-7, 0.2, 0.01)], 0.1, 3.0, 1e-3, 100, [4, 2])
+LINKED = Cluster(tuple(Host(f"h{n}", 1e8, 1e9) for n in (1, 2)), 1e-4, 1e-4, 1e9)
 SHAPE = Shape(900.0, 400.0, 2000.0, 800.0, 90.0, 0.5, 90.0)
 MINE = """
 from torch import nn
@@ -145,13 +146,25 @@ def test_batches_that_are_drawn_otherwise_are_another_task(timings):
 def test_predictions_of_plans_that_were_tried_count_as_they_took_beside_each_other(timings):
     plans = [Plan((name,) * 2, seeds="home") for name in ("pull", "push", "cover")]
     cost(timings)
-    assert known().factors == {}
-    known().keep({plans[0]: 0.5, plans[1]: 0.75})
+    assert known().tried(LINKED).factors == {}
+    known().tried(LINKED).keep({plans[0]: 0.5, plans[1]: 0.75})
     then = known()
-    assert then.factors == {plans[0]: 1.0, plans[1]: 1.5} and then.timed is not None
-    then.keep({plans[1]: 0.5, plans[2]: 0.25})  # of predictions that had these factors
-    assert then.factors == {plans[0]: 1.0, plans[1]: 1.5}  # this run goes on by what it began with
-    assert known().factors == {plans[0]: 1.0, plans[1]: 1.5, plans[2]: 0.5}
+    assert then.tried(LINKED).factors == {plans[0]: 1.0, plans[1]: 1.5} and then.timed is not None
+    then.tried(LINKED).keep({plans[1]: 0.5, plans[2]: 0.25})  # of predictions that had these factors
+    assert then.tried(LINKED).factors == {plans[0]: 1.0, plans[1]: 1.5}  # this run goes on by what it began with
+    assert known().tried(LINKED).factors == {plans[0]: 1.0, plans[1]: 1.5, plans[2]: 0.5}
+
+
+def test_what_was_tried_on_other_links_does_not_count(timings):
+    plans = [Plan((name,) * 2, seeds="home") for name in ("pull", "push", "cover")]
+    cost(timings)
+    known().tried(LINKED).keep({plans[0]: 0.5, plans[1]: 0.75})
+    slow, alike = LINKED.with_links(0.1), LINKED.with_links(1.1)
+    run = known()
+    assert run.tried(slow).factors == {} and run.tried(alike).factors == {plans[0]: 1.0, plans[1]: 1.5}
+    run.tried(slow).keep({plans[0]: 0.5, plans[2]: 1.0})  # the file is of one kind of links
+    assert run.tried(slow).factors == {} and run.tried(LINKED).factors == {plans[0]: 1.0, plans[1]: 1.5}
+    assert known().tried(slow).factors == {plans[0]: 1.0, plans[2]: 2.0} and known().tried(LINKED).factors == {}
 
 
 def written(tmp_path, monkeypatch, text):
@@ -242,6 +255,7 @@ def change_of(path):
         {"cost": asdict(COST) | {"pace": 10**400}},
         {"measured": 10**400},
         {"factors": 3},
+        {"rates": 3},
         {"factors": [[1, 2, 3]]},
         {"factors": [[{"layers": ["local"]}, 10**400]]},
     ],
@@ -261,8 +275,8 @@ def test_plans_that_are_none_any_more_are_left_out(timings, cache):
     (file,) = cache.iterdir()
     gone = plan.as_dict() | {"layers": ["zap", "pull"]}
     odd = [[plan.as_dict() | {"new": 1}, 1.5], [plan.as_dict(), 0.0], [plan.as_dict(), "x"]]
-    change_of(file)(factors=[[gone, 1.5], *odd, [plan.as_dict(), 2.0]])
-    assert known().factors == {plan: 2.0}
+    change_of(file)(factors=[[gone, 1.5], *odd, [plan.as_dict(), 2.0]], rates=LINKED.rates)
+    assert known().tried(LINKED).factors == {plan: 2.0}
 
 
 @pytest.mark.parametrize("name", ["platform", "torch", "weft"])

@@ -12,6 +12,7 @@ from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, migrate, split
 from weft.planner import KINDS, Cluster, Host, Planner, Prediction, Workers, sweep
+from weft.planner.earlier import Tried
 from weft.planner.planner import _in_longer_runs, _size
 from weft.training import make_model
 from weft.training.planning import task_of
@@ -42,7 +43,7 @@ def asked(graph):
     def asked(**options):
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
         planner = Planner(
-            graph, make_model(settings, graph), task_of(settings, 2, 120), Workers(Owners(graph.bounds), [0, 1])
+            graph, make_model(settings, graph), task_of(settings, 2, 120, workers=2), Workers(Owners(graph.bounds), [0, 1])
         )
         first.append(planner.space.model)
         planner.space.model = first[0]
@@ -141,11 +142,12 @@ def test_models_that_migrate_and_groups_that_are_not_looked_at_have_no_price(ask
     assert told.excluded == "has group = host, which is not looked at where hosts have one worker each"
 
 
-def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked):
+def test_plans_count_as_an_earlier_run_found_them_beside_each_other(asked, monkeypatch):
     planner, slow = asked(cache=0), cluster(1e6)
     before = planner.answer(slow)
     best, next_best = before.predictions[:2]
-    planner.earlier.factors |= {best.plan: 1.0, next_best.plan: 0.9 * best.seconds / next_best.seconds}
+    found = {best.plan: 1.0, next_best.plan: 0.9 * best.seconds / next_best.seconds}
+    monkeypatch.setattr(planner.space.earlier, "tried", lambda cluster: Tried(found, lambda took: None))
     answer = planner.answer(slow)
     assert answer.best.plan == next_best.plan and answer.predictions[1].plan == best.plan
     assert answer.best.seconds == pytest.approx(0.9 * best.seconds)
@@ -242,3 +244,13 @@ def test_plans_that_would_be_faster_in_longer_runs_are_told():
     assert [(one[1], int(one[2])) for one in told] == [("small", 5), ("large", 9), ("half", 10)]
     for other, epochs in zip(others[:2], (5, 9), strict=True):  # in one less it would not be the faster one
         assert other.over(epochs) < best.over(epochs) and other.over(epochs - 1) >= best.over(epochs - 1)
+
+
+def test_a_worker_alone_is_priced_as_it_trains(graph):
+    """One thread prepares its batches, and nobody has gradients to add to its own."""
+    settings, (host,) = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1), cluster(1e7).hosts[:1]
+    task = task_of(settings, 2, 60)
+    planner = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds[[0, 2]]), [0]))
+    found = planner.predict(planner.space.named["gdp"], replace(cluster(1e7), hosts=(host,)))
+    assert (task.sampling.loaders, task_of(settings, 2, 120, workers=2).sampling.loaders) == (1, 2)
+    assert found.stages["sync"] == 0.0 and found.limits["preparing"] >= found.stages["sample"]

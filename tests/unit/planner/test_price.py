@@ -79,7 +79,14 @@ def test_workers_of_one_host_exchange_within_it():
     one = Cluster((Host("h1", 100.0, 1e9, workers=2, cores=2.0),), 0.25, 0.125, 1000.0, cluster().work)
     work = load()
     work.moves = [Move("exchange", np.array([[0.0, 500.0], [100.0, 0.0]]))]
-    assert stage(prices(one).of(work), "exchange") == 0.125 + 0.6
+    assert stage(prices(one).of(work), "exchange") == 0.125 + 0.5  # both ways at once, at each worker's own bandwidth
+
+
+def test_each_worker_of_a_host_has_its_own_way_to_the_others():
+    one = Cluster((Host("h1", 100.0, 1e9, workers=4, cores=4.0),), 0.25, 0.125, 1000.0, cluster().work)
+    work = Load.of(4)
+    work.moves = [Move("exchange", 100.0 * (1 - np.eye(4)))]
+    assert stage(prices(one).of(work), "exchange") == pytest.approx(0.125 + 0.3)  # as four hosts with such links
 
 
 def test_what_a_rest_saved_up_goes_at_once():
@@ -150,7 +157,7 @@ def test_layers_cost_by_rows_and_edges():
     assert stage(prices(cluster()).of(work), "compute") == pytest.approx(1 + 1 + 1 + 8)
     work.pushes, work.ahead = False, True
     price = prices(cluster()).of(work)
-    assert stage(price, "compute") == pytest.approx(4 - 0.4)
+    assert stage(price, "compute") == pytest.approx(4.0)
     assert limit(price, "preparing") == pytest.approx(0.4)  # merged by the threads that prepare
     assert limit(price, "processors") == pytest.approx(4.0)
     work.pulled = np.array([7.0, 0.0])  # a tenth of a second each where rows come as they are
