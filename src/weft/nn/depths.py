@@ -271,10 +271,7 @@ def _walk(model: nn.Module, width: int | None, meet: Meet, there_are_rows: bool 
     try:
         return on(0)
     except ModelError as error:
-        try:
-            depth = on(2)
-        except ModelError:
-            raise error from None
+        depth = on(2)  # what is wrong there is told: that there are no rows may be wrong besides
         if there_are_rows:
             return depth
         raise ModelError(

@@ -14,7 +14,7 @@ from torch_geometric.nn import GATConv, GCNConv, Linear, MessagePassing, SAGECon
 from weft.errors import ModelError
 from weft.exchange import simulate
 from weft.graph import Graph, communities
-from weft.nn import BlockModel, check_hooks, check_rows, passage
+from weft.nn import BlockModel, check_hooks, check_rows, passage, walk
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.sampling import NeighborSampler
@@ -227,6 +227,11 @@ class TestRefusals:
                 ModelError, match=r"is compiled \(torch.(compile|jit)\), and .*: pass the model as it was"
             ):
                 check_rows(compiled, WIDTH)
+
+    def test_what_is_wrong_with_rows_is_told_before_what_is_wrong_without(self):
+        narrow = Two(SAGEConv(WIDTH, 8), SAGEConv(9, CLASSES), lambda x: x / x.amax())  # of no rows there is no largest
+        with pytest.raises(ModelError, match="mat1 and mat2 shapes"):
+            walk(narrow, WIDTH)
 
     def test_forwards_of_another_kind(self):
         class OfTypes(Two):

@@ -43,7 +43,10 @@ def asked(graph):
     def asked(**options):
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
         planner = Planner(
-            graph, make_model(settings, graph), task_of(settings, 2, 120, workers=2), Workers(Owners(graph.bounds), [0, 1])
+            graph,
+            make_model(settings, graph),
+            task_of(settings, 2, 120, workers=2),
+            Workers(Owners(graph.bounds), [0, 1]),
         )
         first.append(planner.space.model)
         planner.space.model = first[0]
