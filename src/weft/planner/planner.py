@@ -206,6 +206,9 @@ class Planner:
         """
         space = self.space
         for plan, price in space.best(options, cluster, _KEPT):
+            kind, least = (plan.layers, plan.seeds, plan.group, plan.replicate), self._seconds(plan, price, cluster)
+            if kind in found and found[kind][:2] <= (False, _worth(plan, least)):
+                continue  # if it fits, it takes so much and what filling its cache takes
             depths = [depth for depth in space.choices.get("prefetch", ()) if depth <= plan.prefetch]
             for light in (replace(plan, prefetch=depth) for depth in depths or [plan.prefetch]):
                 takes = space.takes(light, price, cluster)
@@ -214,7 +217,6 @@ class Planner:
             light = light if takes.lacking is None else plan
             counts = _worth(light, self._seconds(light, price, cluster) + takes.once / epochs)
             ranked = _Ranked(takes.lacking is not None, counts, light, light == plan)
-            kind = plan.layers, plan.seeds, plan.group, plan.replicate
             if kind not in found or ranked[:2] < found[kind][:2]:
                 found[kind] = ranked
 

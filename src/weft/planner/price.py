@@ -162,16 +162,17 @@ class Prices:
             for stage in STAGES
         }
         moved["fetch"] += self._absent * float(np.max(load.inputs - load.met)) * self._row * self._cluster.work["disk"]
-        stages = [float(self._alone(seconds[stage]) + waited[stage] + moved[stage]) for stage in STAGES]
-        parts = [self._processors(trains + prepares)]
+        *of_stages, training, preparing = self._alone(np.stack([*seconds.values(), trains, prepares])).tolist()
+        stages = [own + waited[stage] + moved[stage] for stage, own in zip(STAGES, of_stages, strict=True)]
+        parts = [float(self._processors(trains + prepares))]
         links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, _PREPARES)]
-        for computes, names in ((self._alone(trains), TRAINS), (self._beside(prepares), _PREPARES)):
+        for computes, names in ((training, TRAINS), (self._beside(prepares), _PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         exchange = STAGES.index("exchange")
         hidden = min(load.overlaps * (waited["exchange"] + moved["exchange"]), self._hidden(load))
         copies = self._copied(load)
-        parts += [hidden, there, copies, self._alone(prepares)]
+        parts += [hidden, there, copies, preparing]
         stages[exchange] -= hidden
         stages[STAGES.index("compute")] += self._beside(ahead) if isinstance(ahead, np.ndarray) else 0.0
         stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)
@@ -218,7 +219,7 @@ class Prices:
 
     def _hidden(self, load: Load) -> float:
         """Seconds in which a layer's edges are computed while its exchanges go on."""
-        return self._alone(self._meanwhile(load) / self._speed)
+        return float(self._alone(self._meanwhile(load) / self._speed))
 
     def _meanwhile(self, load: Load) -> np.ndarray | float:
         """The same for each worker, at speed 1."""
@@ -232,9 +233,11 @@ class Prices:
         assert load.layer is not None
         return load.cost or self._model.layers[load.layer]
 
-    def _moved(self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float]) -> float:
+    def _moved(
+        self, load: Load, stage: str, travel: float, taking: Callable[[np.ndarray], float | np.ndarray]
+    ) -> float:
         """Seconds that a stage's bytes travel for, beyond those in which processors carry them: these are the same ones."""
-        return max(0.0, travel - taking(self._work(load, stage, ("carry",)))) if travel else 0.0
+        return max(0.0, travel - float(taking(self._work(load, stage, ("carry",))))) if travel else 0.0
 
     def convolved(self, load: Load) -> tuple[np.ndarray, np.ndarray]:
         """Each worker's processor seconds in a layer's convolution, whatever its rows are, and for its rows and edges.
@@ -257,22 +260,22 @@ class Prices:
         cost = self._model.layers[0]
         return min(cost.ahead, cost.edge) * load.edges * load.ahead * self._layers / self._speed
 
-    def _alone(self, seconds: np.ndarray) -> float:
-        """Seconds of a stage in which all workers are, one thread each."""
+    def _alone(self, seconds: np.ndarray) -> np.ndarray:
+        """Seconds of a stage, [..., workers], in which all workers are, one thread each."""
         return self._processors(seconds, threads=1)
 
     def _beside(self, seconds: np.ndarray) -> float:
         """Seconds of a stage in which threads prepare batches, each when it comes to it."""
         return float(np.max(seconds / self._own))
 
-    def _processors(self, seconds: np.ndarray, threads: int | None = None) -> float:
-        """Processor seconds to seconds: by the host with most, and by those that share processors together."""
-        by_host = np.bincount(self._host, seconds, len(self._cores))
-        longest = float(np.max(by_host / self._cores))
+    def _processors(self, seconds: np.ndarray, threads: int | None = None) -> np.ndarray:
+        """Processor seconds, [..., workers], to seconds: by the host with most, and by those that share them together."""
+        by_host = np.add.reduceat(seconds, self._first, axis=-1)
+        longest = np.max(by_host / self._cores, axis=-1)
         if threads:
-            longest = max(longest, float(np.max(seconds / self._own)))
+            longest = np.maximum(longest, np.max(seconds / self._own, axis=-1))
         if self._pool:
-            longest = max(longest, float(by_host[self._shared].sum()) / self._pool)
+            longest = np.maximum(longest, by_host[..., self._shared].sum(-1) / self._pool)
         return longest / self._busy
 
     def _links(self, move: Move | None) -> np.ndarray:
