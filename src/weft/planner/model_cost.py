@@ -3,7 +3,7 @@
 Each convolution is timed, forward and backward, on random rows. A layer's time is linear in its rows, destinations and
 edges, so a few runs tell it: with few rows, with many sources, with many destinations, and with edges besides; edges that
 are pushed, or computed by column, by runs of their own. The model as a whole then tells what it does between its
-convolutions. Workers divide these runs among themselves.
+convolutions. Workers divide these runs among themselves; all of a layer are one worker's, who holds them against each other.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
@@ -20,11 +20,11 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import cache
+from dataclasses import fields, replace
+from functools import cache, partial
 from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -53,6 +53,7 @@ _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while mem
 _NEAR = 1.03  # times as long as before: no longer
 _SOME, _AGREE = 4, 1.05  # times that do, if all but the least and the most of them are so near each other
 _LONG, _FEWEST = 0.005, 3  # seconds of runs that are repeated less
+_OF_WHOLE, _OF_SPLIT, _OF_COLUMN, _OF_STEP = 4, 4, 3, 2  # runs that are timed for each
 _FAULT, _WARM = 1e-6, 0.05  # about the seconds of a page that memory grows by, and their share of a run in warm memory
 
 
@@ -70,32 +71,27 @@ def model_cost(
 
     `stays`: do edges stay the same from step to step, with what was made of them?
     """
-    model, (rank, size) = copied(model).train().to(device), (comm.rank, comm.size) if comm else (0, 1)
-    runs: list[Callable[[], list[float]]] = []
-    for depth, (layer, shape) in enumerate(zip(layers, shapes, strict=True)):
-        stand = _Bench(graph, layer, depth, shape, workers, device, stays)
-        runs += [stand.whole, stand.split if workers > 1 else lambda: [0.0] * 5]
+    model = copied(model).train().to(device)
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
-    few_rows, maps = [FEW] * len(rows), [isinstance(layer.convolution, BlackBox) for layer in layers]
-    least = int(any(maps))  # edges a destination
-    runs.append(lambda: [step_time(graph, model, each, device, least, stays) for each in (few_rows, rows)])
-    mine, refused = torch.zeros(len(runs) + size, 5, dtype=torch.float64), ""
-    for number in range(rank, len(runs), size):
-        try:
-            took = torch.tensor(runs[number](), dtype=torch.float64)
-        except ModelError as error:
-            refused = str(error)
-            break
-        mine[number, : len(took)] = took
-    for said in filter(None, comm.told(refused) if comm else [refused]):  # all workers end alike
-        raise ModelError(said)
-    mine[len(runs) + rank, :2] = torch.tensor([pace(), pace(device)])
-    told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
-    figures, (paced, there) = told[: len(runs)], (min(row[at] for row in told[len(runs) :]) for at in range(2))
-    halves = zip(figures[:-1:2], figures[1:-1:2], strict=True)
-    costs = [_layer_cost(whole, split, of_all) for (whole, split), of_all in zip(halves, maps, strict=True)]
-    few, many = figures[-1][:2]
+    least = int(any(isinstance(layer.convolution, BlackBox) for layer in layers))  # edges a destination
+
+    def bench(depth: int) -> _Bench:
+        return _Bench(graph, layers[depth], depth, shapes[depth], workers, device, stays)
+
+    def costs_of(depth: int) -> list[float]:
+        return list(vars(bench(depth).cost(workers > 1)).values())
+
+    def steps() -> list[float]:
+        return [step_time(graph, model, each, device, least, stays) for each in ([FEW] * len(rows), rows)]
+
+    runs = _OF_WHOLE + _OF_SPLIT * (workers > 1)
+    jobs = [_Job(_OF_STEP, steps), *(_Job(runs, partial(costs_of, depth)) for depth in range(len(layers)))]
+    by_column = workers > 1 and not stays  # on the full graph slices are timed by themselves
+    jobs += [_Job(_OF_COLUMN, lambda: [bench(0).by_column()])] * by_column
+    ((few, many, *_), *figures), paced, there = _shared(jobs, comm, device)
+    costs = [LayerCost(*each) for each in figures[: len(layers)]]
+    costs[0] = replace(costs[0], column=figures[-1][0] if by_column else 0.0)
     alone = sum(cost.fixed + (cost.source + cost.destination + cost.edge * least) * FEW for cost in costs)
     convolved = sum(
         cost.fixed + cost.source * sources + (cost.destination + cost.edge * least) * destinations
@@ -112,11 +108,42 @@ def model_cost(
     return ModelCost(costs, between, step * begun, paced, parameters, widths, there)
 
 
-def _layer_cost(whole: list[float], split: list[float], of_all: bool) -> LayerCost:
-    """Of what a bench told of whole rows and of others; `of_all`: are rows mapped that others send?"""
-    fixed, source, destination, edge, ahead = whole
-    pushed, asked = (max(edge, one) for one in split[:2])  # partial rows come on top, whatever noise says
-    return LayerCost(fixed, source, destination, edge, pushed, asked, split[2], ahead, source * of_all, *split[3:])
+class _Job(NamedTuple):
+    """What one worker finds by itself: all runs that are held against each other."""
+
+    runs: int  # about how many are timed
+    find: Callable[[], list[float]]
+
+
+def _shared(
+    jobs: Sequence[_Job], comm: Communicator | None, device: torch.device
+) -> tuple[list[list[float]], float, float]:
+    """What was found of each, by all workers together; and what a piece takes, on the processor and on the device."""
+    (rank, size), refused = (comm.rank, comm.size) if comm else (0, 1), ""
+    mine = torch.zeros(len(jobs) + size, len(fields(LayerCost)), dtype=torch.float64)
+    for number in dealt([job.runs for job in jobs], size)[rank]:
+        try:
+            found = torch.tensor(jobs[number].find(), dtype=torch.float64)
+        except ModelError as error:
+            refused = str(error)
+            break
+        mine[number, : len(found)] = found
+    for said in filter(None, comm.told(refused) if comm else [refused]):  # all workers end alike
+        raise ModelError(said)
+    mine[len(jobs) + rank, :2] = torch.tensor([pace(), pace(device)])
+    told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
+    paced, there = (min(row[at] for row in told[len(jobs) :]) for at in range(2))
+    return told[: len(jobs)], paced, there
+
+
+def dealt(sizes: Sequence[float], workers: int) -> list[list[int]]:
+    """Jobs of these sizes for each of some workers: the largest first, each to one that has least until then."""
+    of_each, loads = [list[int]() for _ in range(workers)], [0.0] * workers
+    for job in sorted(range(len(sizes)), key=lambda job: -sizes[job]):
+        least = loads.index(min(loads))
+        of_each[least].append(job)
+        loads[least] += sizes[job]
+    return of_each
 
 
 def copied(module: Module) -> Module:
@@ -160,6 +187,14 @@ class _Bench:
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = some_rows(max(self._sources, self._held), width, layer.dtype, device)
 
+    def cost(self, splits: bool) -> LayerCost:
+        """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
+        fixed, source, destination, edge, ahead = self.whole()
+        pushed, asked, *meanwhile = self.split(source, destination) if splits else [0.0] * 4
+        pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
+        pulled = source * self._least  # are rows mapped that others send?
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile)
+
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
         fixed = self._time(self._rows(FEW, FEW))
@@ -180,26 +215,24 @@ class _Bench:
             ahead = timed(merge, self._device) / self._edges
         return [fixed, source, destination, edge, ahead]
 
-    def split(self) -> list[float]:
-        """What an edge takes where some are pushed, to owners and by request, and one by column.
+    def split(self, source: float, destination: float) -> list[float]:
+        """What an edge takes where some are pushed, to owners and by request, where whole rows take so much without any.
 
-        Besides what whole rows cost without any. And of an edge that is not pushed, what is computed while others travel.
+        And of an edge that is not pushed, what is computed while others travel. On the full graph all rows are at owners.
         """
-        beyond, ran, by_both, meanwhile = [], None, 0.0, np.zeros(2)
-        for others in (None, self._others):
+        by_rows = source * (self._held - FEW) + destination * (self._destinations - FEW)
+        figures, ran = list[float](), None
+        for others in (None,) if self._stays else (None, self._others):
             layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
             took = self._try(layer, self._x)
             few = self._try(self._split(FEW, FEW, 2 * FEW, FEW, FEW, others and FEW), self._x) if took else 0.0
-            beyond.append(took - few)
+            figures.append(max(0.0, took - few - by_rows) / self._edges)
             ran = (layer, took) if took else ran
-        if ran is not None:
-            layer, took = ran
-            meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
-            few, many = (self._time(self._rows(*of)) for of in ((FEW, FEW), (self._held, self._destinations)))
-            by_both = max(0.0, many - few)
-        by_column = self._depth == 0 and not self._stays  # on the full graph slices are timed by themselves
-        figures = [max(0.0, more - by_both) / self._edges for more in beyond]
-        return [*figures, self._by_column() if by_column else 0.0, *meanwhile]
+        if ran is None:
+            return [0.0] * 4
+        layer, took = ran
+        meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
+        return [figures[0], figures[-1], *meanwhile]
 
     def _split(
         self, sources: int, destinations: int, edges: int, away: int, pairs: int, others: int | None
@@ -209,7 +242,8 @@ class _Bench:
         there = random_block(sources, max(1, pairs), away)
         return split_layer(here, there, torch.arange(pairs) % destinations, self._comm, others)
 
-    def _by_column(self) -> float:
+    def by_column(self) -> float:
+        """What an edge takes where each worker has a slice of the columns."""
         size, every = self._columns.size, self._held * self._columns.size  # rows of all workers, or a share of them
         share = min(1.0, _SLICES * self._most / every)
         rows, destinations, edges = (max(FEW, int(n * share)) for n in (every, self._destinations, self._edges))

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 import pytest
 import torch
 from torch_geometric.nn import GATConv, GCNConv, MessagePassing
+from torch_geometric.nn.models import GCN
 
 from weft.graph import communities
 from weft.nn import Met, Split, build, convolution_of, convolutions
-from weft.placements import ColumnLayer, WholeLayer
+from weft.placements import ColumnLayer, EdgesById, SplitLayer, WholeLayer
 from weft.planner import kept, model_cost
 from weft.planner.counts import Shape
+from weft.planner.loads import LayerCost
 from weft.planner.made_up import random_block
 from weft.sampling import block
 
@@ -169,7 +171,8 @@ def test_no_run_has_more_rows_than_tell_what_a_layer_costs(tmp_path, monkeypatch
         graph, Met(convolution_of(GCNConv(width, 16)), width, 16, learned=False), 0, shape, workers, CPU, False
     )
     monkeypatch.setattr(run, "_time", lambda layer, x=None: seen.append(layer.here.block) or 1.0)
-    assert len(run.whole()) == 5 and len(run.split()) == 5
+    run.cost(True)
+    run.by_column()
     by_column = seen.pop(-2)  # slices of all workers' rows; then comes the run with few
     assert by_column.num_src / 4 <= max(block.num_src for block in seen) == most < 27_000
     assert by_column.num_src / by_column.num_dst == pytest.approx(workers * 27_000 / 9_000, rel=0.05)
@@ -181,7 +184,32 @@ def test_what_a_layer_takes_whatever_its_edges_is_no_cost_of_an_edge(tmp_path, m
     shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
     run = model_cost._Bench(graph, Met(convolution_of(GCNConv(64, 16)), 64, 16, learned=False), 0, shape, 4, CPU, False)
     monkeypatch.setattr(run, "_time", lambda layer, x=None: 1.0 if isinstance(layer, WholeLayer) else 5.0)
-    assert run.split()[:3] == [0.0] * 3
+    assert run.split(0.0, 0.0)[:2] == [0.0] * 2 and run.by_column() == 0.0
+
+
+def test_a_pushed_edge_is_told_without_what_rows_take(tmp_path, monkeypatch):
+    """The same as if whole rows were timed beside it."""
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=64)
+    shape = Shape(30_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(64, 16)), 64, 16, learned=False), 0, shape, 4, CPU, False)
+
+    def time(layer, x):
+        edges = sum(part.block.num_edges for part in layer.parts)
+        by_edge = 0.05 if isinstance(layer, WholeLayer) else 0.1 if isinstance(layer.parts[0], EdgesById) else 0.08
+        return 5.0 + 0.03 * layer.here.block.num_src + 0.02 * layer.num_dst + by_edge * edges
+
+    monkeypatch.setattr(run, "_timed", time)
+    found = run.cost(True)
+    assert (found.source, found.destination, found.edge) == pytest.approx((0.03, 0.02, 0.05))
+    assert (found.pushed, found.asked) == pytest.approx((0.08, 0.1), rel=0.01)
+
+
+@pytest.mark.parametrize("sizes, workers", [((2, 8, 8, 8, 3), 4), ((5, 4, 3, 3, 3), 2), ((1,), 3), ((2, 8, 8), 1)])
+def test_no_worker_times_much_more_than_another(sizes, workers):
+    of_each = model_cost.dealt(sizes, workers)
+    assert sorted(job for jobs in of_each for job in jobs) == list(range(len(sizes))) and len(of_each) == workers
+    loads = [sum(sizes[job] for job in jobs) for jobs in of_each]
+    assert max(loads) <= max(max(sizes), 4 / 3 * sum(sizes) / workers)
 
 
 class ById(torch.nn.Module):
@@ -211,13 +239,20 @@ def test_made_up_edges_are_as_many_to_each_as_they_can_be():
 
 
 @pytest.mark.parametrize("stays", [False, True])
-def test_columns_are_timed_where_batches_have_them(tmp_path, monkeypatch, stays):
-    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
-    met, shape = Met(convolution_of(GCNConv(8, 4)), 8, 4, learned=False), Shape(90, 40, 200, 80, 9, 0.5, 9)
-    run, kinds = model_cost._Bench(graph, met, 0, shape, 4, CPU, stays), []
-    monkeypatch.setattr(run, "_time", lambda layer, x=None: kinds.append(type(layer)) or 1.0)
-    run.split()
-    assert (ColumnLayer in kinds) != stays
+def test_layers_are_timed_as_batches_have_them(tmp_path, monkeypatch, stays):
+    """On the full graph none by column, for slices are timed by themselves there, and none by request."""
+    graph, kinds = communities(tmp_path / "g", vertices=200, edges=1000, width=8), []
+    model, shape = GCN(8, 16, 2, 4), Shape(90, 40, 200, 80, 9, 0.5, 9)
+
+    def forward(self, layer, x):
+        kinds.append((type(layer), any(isinstance(edges, EdgesById) for edges in layer.parts)))
+        return x
+
+    monkeypatch.setattr(model_cost._Bench, "_forward", forward)
+    monkeypatch.setattr(model_cost, "timed", lambda run, device: run() or 1.0)
+    model_cost.model_cost(graph, model, convolutions(model, 8), [shape] * 2, 4, stays=stays)
+    assert (ColumnLayer in dict(kinds), (SplitLayer, True) in kinds) == (not stays, not stays)
+    assert (SplitLayer, False) in kinds
 
 
 @pytest.mark.parametrize("workers", [4, 64, 1024])
@@ -231,12 +266,16 @@ def test_what_columns_take_by_edge_is_found_for_any_number_of_workers(tmp_path, 
         return 5.0 + 1e-4 * sum(edges.block.num_edges for edges in layer.parts)
 
     monkeypatch.setattr(run, "_time", time)
-    assert run._by_column() == pytest.approx(1e-4)
+    assert run.by_column() == pytest.approx(1e-4)
 
 
-def test_a_pushed_edge_costs_no_less_than_one_that_is_not():
-    found = model_cost._layer_cost([1.0, 0.1, 0.2, 0.3, 0.4], [0.0, 0.5, 0.6, 0.7, 0.8], False)
-    assert (found.edge, found.pushed, found.asked, found.column) == (0.3, 0.3, 0.5, 0.6)
+def test_a_pushed_edge_costs_no_less_than_one_that_is_not(tmp_path, monkeypatch):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    met, shape = Met(convolution_of(GCNConv(8, 4)), 8, 4), Shape(90, 40, 200, 80, 9, 0.5, 9)
+    run = model_cost._Bench(graph, met, 0, shape, 4, CPU, False)
+    monkeypatch.setattr(run, "whole", lambda: [1.0, 0.1, 0.2, 0.3, 0.4])
+    monkeypatch.setattr(run, "split", lambda source, destination: [0.0, 0.5, 0.7, 0.8])
+    assert run.cost(True) == LayerCost(1.0, 0.1, 0.2, 0.3, 0.3, 0.5, 0.0, 0.4, 0.0, 0.7, 0.8)
 
 
 def test_what_was_kept_goes_by_how_layers_are_timed(monkeypatch):
