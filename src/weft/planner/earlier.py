@@ -14,7 +14,7 @@ import time
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,6 +39,7 @@ from weft.planner.task import Task, Workers
 
 _KNOWN = tuple(f"{package.__path__[0]}{os.sep}" for package in (torch, torch_geometric, weft))  # by their versions
 _FILES = "task-*.json"
+_TOLD = {field.name for field in fields(ModelCost)}
 
 
 class Tried(NamedTuple):
@@ -152,10 +153,12 @@ def _file_of(kind: type) -> str:
 
 
 def _cost_of(said: dict[str, Any]) -> ModelCost:
-    """Costs from plain data; a ValueError where they are none."""
+    """Costs from plain data; a ValueError where they are none, or those of a version that told others."""
+    if set(said) != _TOLD:
+        raise ValueError("not what a step costs")
     cost = ModelCost(**said | {"layers": [LayerCost(**one) for one in said["layers"]]})
     device_pace = 0.0 if cost.device_pace is None else cost.device_pace
-    of_model = [cost.between, cost.step, cost.pace, cost.parameters, device_pace, *cost.widths]
+    of_model = [cost.between, cost.inputs, cost.step, cost.pace, cost.parameters, device_pace, *cost.widths]
     values = [*of_model, *(value for layer in cost.layers for value in vars(layer).values())]
     if not all(map(_is_figure, values)):
         raise ValueError("not what a step costs")

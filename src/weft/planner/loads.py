@@ -51,6 +51,7 @@ class ModelCost:
     parameters: int  # bytes
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
     device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
+    inputs: float = 0.0  # a row before the first layer, where a model does something with it
 
 
 @dataclass(frozen=True)

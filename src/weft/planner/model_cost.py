@@ -3,7 +3,8 @@
 Each convolution is timed, forward and backward, on random rows. A layer's time is linear in its rows, destinations and
 edges, so a few runs tell it: with few rows, with many sources, with many destinations, and with edges besides; edges that
 are pushed, or computed by column, by runs of their own. The model as a whole then tells what it does between its
-convolutions. Workers divide these runs among themselves; all of a layer are one worker's, who holds them against each other.
+convolutions, and with inputs before the first. Workers divide these runs among themselves; those of a layer are one
+worker's, who holds them against each other.
 
 Machines run faster and slower within seconds, by what else runs on them. So no run is told by itself, but by a fixed piece
 of work right before and after it, which is slowed alike: times here are in pieces. On a device runs have more rows, and a
@@ -66,14 +67,18 @@ def model_cost(
     comm: Communicator | None = None,
     device: torch.device = _CPU,
     stays: bool = False,
+    maps: bool = False,
 ) -> ModelCost:
     """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together.
 
-    `stays`: do edges stay the same from step to step, with what was made of them?
+    `stays`: do edges stay the same from step to step, with what was made of them? `maps`: does the model do something with
+    inputs before its first convolution?
     """
     model = copied(model).train().to(device)
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
     rows = [*(min(int(shape.sources), some) for shape, some in zip(shapes, most, strict=True)), FEW]
+    rows = [max(rows[at:]) for at in range(len(rows))]
+    few = [FEW] * len(rows)
     least = int(any(isinstance(layer.convolution, BlackBox) for layer in layers))  # edges a destination
 
     def bench(depth: int) -> _Bench:
@@ -83,29 +88,43 @@ def model_cost(
         return list(vars(bench(depth).cost(workers > 1)).values())
 
     def steps() -> list[float]:
-        return [step_time(graph, model, each, device, least, stays) for each in ([FEW] * len(rows), rows)]
+        of_rows = [few, rows] + [[rows[0], *few[1:]]] * maps
+        return [step_time(graph, model, each, device, least, stays) for each in of_rows]
 
     runs = _OF_WHOLE + _OF_SPLIT * (workers > 1)
-    jobs = [_Job(_OF_STEP, steps), *(_Job(runs, partial(costs_of, depth)) for depth in range(len(layers)))]
+    jobs = [_Job(_OF_STEP + maps, steps), *(_Job(runs, partial(costs_of, depth)) for depth in range(len(layers)))]
     by_column = workers > 1 and not stays  # on the full graph slices are timed by themselves
     jobs += [_Job(_OF_COLUMN, lambda: [bench(0).by_column()])] * by_column
-    ((few, many, *_), *figures), paced, there = _shared(jobs, comm, device)
+    (took, *figures), paced, there = _shared(jobs, comm, device)
     costs = [LayerCost(*each) for each in figures[: len(layers)]]
     costs[0] = replace(costs[0], column=figures[-1][0] if by_column else 0.0)
-    alone = sum(cost.fixed + (cost.source + cost.destination + cost.edge * least) * FEW for cost in costs)
-    convolved = sum(
-        cost.fixed + cost.source * sources + (cost.destination + cost.edge * least) * destinations
-        for cost, sources, destinations in zip(costs, rows[:-1], rows[1:], strict=True)
-    )
-    step = max(0.0, few - alone)
-    between = max(0.0, many - convolved - step) / max(1, sum(rows[1:-1]))
+    step, between, inputs = _besides(costs, took, rows, least)
     widths = [layer.wide for layer in layers] + [layers[-1].out]
     parameters = sum(p.numel() * p.element_size() for p in model.parameters())
     if device.type == "cpu":
-        return ModelCost(costs, between, step, paced, parameters, widths)
+        return ModelCost(costs, between, step, paced, parameters, widths, None, inputs)
     begun = there / paced  # in a processor's pieces
     costs = [replace(cost, fixed=cost.fixed * begun) for cost in costs]
-    return ModelCost(costs, between, step * begun, paced, parameters, widths, there)
+    return ModelCost(costs, between, step * begun, paced, parameters, widths, there, inputs)
+
+
+def _besides(
+    costs: list[LayerCost], took: Sequence[float], rows: Sequence[int], least: int
+) -> tuple[float, float, float]:
+    """What a step takes besides its convolutions: whatever its rows, a row between two layers, and one of the inputs.
+
+    `took`: steps with few rows, with these many, and with few but for the inputs; 0: it maps none.
+    """
+
+    def convolved(rows: Sequence[int]) -> float:
+        each = zip(costs, rows[:-1], rows[1:], strict=True)
+        return sum(of.fixed + of.source * n + (of.destination + of.edge * least) * out for of, n, out in each)
+
+    few, many, by_inputs = took[:3]
+    step, more = max(0.0, few - convolved([FEW] * len(rows))), rows[0] - FEW
+    inputs = max(0.0, by_inputs - few - costs[0].source * more) / max(1, more)
+    between = max(0.0, many - convolved(rows) - step - inputs * rows[0]) / max(1, sum(rows[1:-1]))
+    return step, between, inputs
 
 
 class _Job(NamedTuple):
@@ -318,7 +337,6 @@ def step_time(
 
     From the graph's features on, which a model may map before its first convolution.
     """
-    rows = [max(rows[at:]) for at in range(len(rows))]
     vertices = [some_vertices(graph, count) for count in rows]
     layers: list[Layer] = [whole_layer(sources, out, out * least) for sources, out in pairwise(rows)]
     for layer in layers:

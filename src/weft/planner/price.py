@@ -246,7 +246,7 @@ class Prices:
         """
         if load.layer is None:
             return self._model.step * self._steps / self._speed, np.zeros(len(self._host))
-        cost, between = self._cost(load), self._model.between if load.layer else 0.0
+        cost, between = self._cost(load), self._model.between if load.layer else self._model.inputs
         if np.min(load.slices) < 1:  # of a slice for each worker, so much was timed
             rows = cost.column * load.edges * load.slices * len(self._host)
         else:

@@ -105,10 +105,8 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
         self.earlier = Earlier(graph, model, shapes, self.task, self.workers)
-        stays = self.task.sampling is None
-        self.model = self.earlier.cost(
-            lambda: model_cost(graph, model, found, shapes, self.size, comm, self.workers.device, stays)
-        )
+        ways = self.workers.device, self.task.sampling is None, not self.passage.as_they_are
+        self.model = self.earlier.cost(lambda: model_cost(graph, model, found, shapes, self.size, comm, *ways))
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         values = EdgeValues.of(graph, model)
         sizes = float(self.model.parameters), float((self.passage.out or self.model.widths[-1]) * self.item)

@@ -244,6 +244,7 @@ def change_of(path):
         {"measured": None},
         {"cost": None},
         {"cost": {"step": 1.0}},
+        {"cost": {name: value for name, value in asdict(COST).items() if name != "inputs"}},
         {"cost": asdict(replace(COST, step=float("nan")))},
         {"cost": asdict(COST) | {"layers": [{"q": 1}]}},
         {"cost": asdict(COST) | {"layers": []}},

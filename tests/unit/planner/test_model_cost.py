@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from torch_geometric.nn import GATConv, GCNConv, MessagePassing
+from torch_geometric.nn import GATConv, GCNConv, MessagePassing, SAGEConv
 from torch_geometric.nn.models import GCN
 
 from weft.graph import communities
@@ -159,6 +159,47 @@ def test_models_that_map_inputs_first_are_timed_from_their_inputs_on(tmp_path, m
     layers = convolutions(model, graph.num_features)
     found = model_cost.model_cost(graph, model, layers, [Shape(90, 40, 200, 80, 9, 0.5, 9)] * depth, 2)
     assert len(found.layers) == depth and found.widths[0] in (12, 16)
+
+
+class Counted(torch.nn.Linear):
+    """Counts the rows that it maps."""
+
+    rows = 0
+
+    def forward(self, x):
+        Counted.rows += len(x)
+        return super().forward(x)
+
+
+class Encoded(torch.nn.Module):
+    """Its inputs are mapped first, and rows between its layers, if there are two."""
+
+    def __init__(self, features, depth):
+        super().__init__()
+        self.before, self.between = (Counted(wide, 12) for wide in (features, 12))
+        self.layers = torch.nn.ModuleList(SAGEConv(12, 12) for _ in range(depth))
+
+    def forward(self, x, edge_index):
+        x = self.layers[0](self.before(x), edge_index)
+        return x if len(self.layers) == 1 else self.layers[1](self.between(x), edge_index)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_what_a_model_does_with_inputs_is_told_by_their_rows(tmp_path, monkeypatch, depth):
+    """Not by those between its layers, of which there are as many here: so many are timed at most."""
+
+    def timed(run, device):
+        Counted.rows = 0
+        run()
+        return float(Counted.rows)
+
+    monkeypatch.setattr(model_cost, "timed", timed)
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    model, shapes = Encoded(8, depth), [Shape(300_000, 60_000, 600_000, 250_000, 9, 0.5, 9)] * depth
+    layers = convolutions(model, 8)
+    found = model_cost.model_cost(graph, model, layers, shapes, 1, maps=True)
+    assert found.inputs == 1.0 and found.between == pytest.approx(depth - 1, rel=0.01)
+    assert model_cost.model_cost(graph, model, layers, shapes, 1).inputs == 0.0
 
 
 @pytest.mark.parametrize("workers", [4, 256])

@@ -13,7 +13,7 @@ from weft.exchange import Owners
 from weft.graph import Graph, communities
 from weft.nn import build
 from weft.plan import Settings
-from weft.planner import Cluster, Host, Planner, Workers
+from weft.planner import Cluster, Host, Planner, Workers, model_cost
 from weft.training.planning import task_of
 
 FEATURES, CLASSES, WORKERS = 6, 3, 3
@@ -104,6 +104,17 @@ def test_plans_for_models_that_compute_with_their_inputs_have_no_slices_of_these
     assert (nfp.excluded is None) == columns
     if not columns:
         assert "layer 1 can't be columns: the model computes with inputs outside of its first" in nfp.excluded
+
+
+@pytest.mark.parametrize("full_graph", [False, True], ids=["batches", "the full graph"])
+@pytest.mark.parametrize(("kind", "maps"), [(Stack, False), (Dropped, True)])
+def test_what_models_compute_with_their_inputs_is_timed(graphs, kind, maps, full_graph, tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nothing of other runs is kept
+    monkeypatch.delenv("WEFT_CACHE", raising=False)
+    monkeypatch.setattr("weft.planner.space.model_cost", lambda *of: told.append(of[-1]) or model_cost.model_cost(*of))
+    planned(graphs[0], kind(SAGEConv(FEATURES, 8), SAGEConv(8, CLASSES)), full_graph)
+    assert told == [maps]
 
 
 @pytest.mark.parametrize("full_graph", [False, True], ids=["batches", "the full graph"])

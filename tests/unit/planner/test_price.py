@@ -52,6 +52,13 @@ def test_a_stage_takes_as_long_as_its_slowest_worker():
     assert stage(prices(fast).of(load(sample={"draw": np.array([4.0, 10.0])})), "sample") == 2.5
 
 
+def test_what_a_model_does_with_inputs_goes_by_the_first_layers_rows():
+    of, rows = Prices(cluster(), replace(MODEL, inputs=2.0), item=4, row=16), np.array([10.0, 20.0])
+    first = replace(load(), sources=rows, destinations=0 * rows, edges=0 * rows)
+    assert np.allclose(of.convolved(first)[1], (0.1 + 2.0) * rows)
+    assert np.allclose(prices(cluster()).convolved(first)[1], 0.1 * rows)
+
+
 def test_an_exchange_takes_its_latency_and_the_busiest_link():
     sent = np.array([[0.0, 50.0], [200.0, 0.0]])
     work = load()
