@@ -14,7 +14,7 @@ from weft.errors import ModelError
 from weft.exchange import Communicator, Recorder
 from weft.graph import Graph
 from weft.nn import Met
-from weft.placements import INPUT, ColumnSpan, Placement
+from weft.placements import OWNER, REQUEST, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
 from weft.planner.made_up import HERE, OWN, PAIRS, PULLED, made_up_layer
 from weft.planner.model_cost import go_back, run_forward
@@ -27,7 +27,7 @@ def messages_of_layers(
     workers: int,
     comm: Communicator | None = None,
 ) -> LayerMessages:
-    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not.
+    """The exchanges of every layer (0 nearest the inputs) under every placement, by request or not, as it may leave rows.
 
     With a communicator all its workers find some of them, and tell each other.
     """
@@ -35,7 +35,7 @@ def messages_of_layers(
     wanted = [
         (depth, kind, by_request)
         for depth, kind, by_request in product(range(len(layers)), placements, (True, False))
-        if not depth or kind.takes != {INPUT}
+        if not (depth and kind.only_first) and (REQUEST if by_request else OWNER) in kind.leaves
     ]
     mine = [
         messages_of(graph, layers[depth], depth, kind, by_request, workers)

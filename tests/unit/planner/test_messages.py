@@ -5,7 +5,7 @@ from torch_geometric.nn.models import GAT, GraphSAGE
 
 from weft.graph import communities
 from weft.nn import convolutions
-from weft.placements import all_placements
+from weft.placements import REQUEST, all_placements
 from weft.planner.loads import Message
 from weft.planner.messages import messages_of_layers
 
@@ -29,3 +29,13 @@ def test_what_is_found(graph):
 def test_what_can_not_be_placed_is_said(graph):
     found = convolutions(GAT(WIDTH, 8, 2, 3, aggr="max"), WIDTH)
     assert messages_of_layers(graph, found, all_placements(), WORKERS)[1, "push", False] is None
+
+
+def test_what_no_plan_has_is_not_looked_for(graph):
+    """Rows that a placement leaves where they are wanted are never with their owners, and the other way round."""
+    kinds = all_placements()
+    found = messages_of_layers(graph, convolutions(GraphSAGE(WIDTH, 8, 3, 3), WIDTH), kinds, WORKERS)
+    asked = {(kind.name, held == REQUEST) for kind in kinds for held in kind.leaves}
+    firsts = {kind.name for kind in kinds if kind.only_first}
+    assert {case[1:] for case in found if not case[0]} == asked
+    assert {case[1:] for case in found if case[0] == 2} == {case for case in asked if case[0] not in firsts}
