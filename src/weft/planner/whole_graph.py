@@ -7,7 +7,7 @@ at the owners are priced by what the graph's parts go over and move, layers by c
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from typing import ClassVar
 
@@ -179,7 +179,7 @@ class _Sliced(_Way):
     def __init__(self, space: WholeGraph, layers: list[SlicedPart | None], chunked: tuple[float, float]) -> None:
         """`chunked`: bytes that are needed anyhow, and those that attention keeps of all edges at once."""
         super().__init__(space)
-        self._layers, self._chunked = layers, chunked
+        self._layers, self._chunked, self._degrees = layers, chunked, cache(partial(_degrees, space.graph))
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """As they are run: in rounds, where rows travel meanwhile or destinations are gone through in ranges."""
@@ -189,12 +189,20 @@ class _Sliced(_Way):
 
     def _late(self, rounds: int) -> float:
         """The share of rows that neither their own vertex nor a neighbour needs in the first of so many rounds."""
-        return float(np.mean((1 - 1 / rounds) ** (np.diff(self._graph.indptr) + 1.0)))
+        degrees, shares = self._degrees()
+        return float(shares @ (1 - 1 / rounds) ** (degrees + 1.0))
 
     def memory(self, plan: Plan) -> float:
         """Where memory is bounded, destinations are gone through in as many ranges as that takes."""
         anyhow, edges = self._chunked
         return anyhow + edges / (plan.chunks or (1 if self._space.task.memory is None else _MOST_CHUNKS))
+
+
+def _degrees(graph: Graph) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of neighbours that there are, and what share of the vertices has each."""
+    counts = np.bincount(np.diff(graph.indptr))
+    degrees = np.flatnonzero(counts)
+    return degrees, counts[degrees] / graph.num_vertices
 
 
 class _Decoupled(_Sliced):

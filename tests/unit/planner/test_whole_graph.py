@@ -109,6 +109,16 @@ def test_rows_travel_while_others_are_summed(near, monkeypatch):
     )
 
 
+def test_rows_that_a_round_does_without_are_found_by_going_over_the_vertices_once(near, monkeypatch):
+    planner, passes, bincount = near.planner(cluster(1e6), 1).of(near._model), [], np.bincount
+    monkeypatch.setattr(np, "bincount", lambda *of, **more: passes.append(of) or bincount(*of, **more))
+    tp_ways = planner.space._ways[True, False]
+    for rounds in (1, 2, 8, 300):
+        each = (1 - 1 / rounds) ** (np.diff(near._graph.indptr) + 1.0)
+        assert tp_ways._late(rounds) == pytest.approx(each.mean())
+    assert len(passes) == 1
+
+
 @pytest.mark.parametrize("conv", [SAGEConv(12, 18), GATConv(12, 9, heads=2), GATv2Conv(12, 9, heads=2)], ids=str)
 def test_few_of_many_workers_show_what_all_send(near, monkeypatch, conv):
     """Slices get narrower with the rank, the last ones are empty: who lies between two that send the same needn't run."""
