@@ -90,10 +90,3 @@ class Workers:
     def gather(self, mine: np.ndarray) -> np.ndarray:
         """Rows of figures of the workers that this process counts for, those of all workers together."""
         return mine if self.comm is None else torch.cat(self.comm.gather(torch.from_numpy(mine), "sample")).numpy()
-
-    def agreed(self, figures: Sequence[float]) -> Sequence[float]:
-        """The means of what the workers found, for all of them."""
-        if self.comm is None:
-            return figures
-        whole: list[float] = self.comm.sum(torch.tensor(figures, dtype=torch.float64)).tolist()
-        return [figure / len(self.hosts) for figure in whole]

@@ -4,17 +4,19 @@ There is one batch, made ready once, so nothing is drawn or fetched, and nothing
 at the owners are priced by what the graph's parts go over and move, layers by column by what they were seen to send.
 """
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import nn
 
 from weft.errors import ModelError
+from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import Decoupled, Met, kept_of_edges, needs, row_costs
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
@@ -71,25 +73,20 @@ class WholeGraph(Space):
         keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
         self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
         super().learn(model)
-        layers = [self._sliced(depth, one, stay and not depth) if size > 1 else None for depth, one in enumerate(met)]
         columns = variant.columns // variant.heads if variant else self.model.widths[-1]
         heads = sum(variant.attentions) if variant else 0
-        mixes = self.workers.agreed((*mixing(graph, columns, size), *(attending(graph) if heads else (0.0, 0.0))))
+        slices = [partial(_sliced, graph, one, depth, size, stay and not depth) for depth, one in enumerate(met)]
+        mixes = [lambda: mixing(graph, columns, size), lambda: attending(graph) if heads else (0.0, 0.0)]
+        *seen, mixed, attended = shared_out([*(slices if size > 1 else ()), *mixes], self.workers.comm)
+        layers = [one and _part_of(one) for one in seen or [None] * self.depth]
         needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
             (False, False): _AtOwners(self, keeps, kept_of_edges(met, self.item)),
             (True, False): _Sliced(self, layers, chunked),
-            (True, True): _Decoupled(self, chunked, variant, columns, *mixes),
+            (True, True): _Decoupled(self, chunked, variant, columns, *mixed, *attended),
         }
         self._layers = layers
-
-    def _sliced(self, depth: int, met: Met, stay: bool) -> SlicedPart | None:
-        seen = sliced(self.graph, met, depth, self.size, stay)
-        if seen is None:
-            return None
-        fixed, row, edge = self.workers.agreed((seen.cost.fixed, seen.cost.destination, seen.cost.edge))
-        return replace(seen, cost=LayerCost(fixed, 0.0, row, edge))
 
     def makers(self) -> dict[str, Callable[..., Plan]]:
         """Halo as it can be placed."""
@@ -130,6 +127,33 @@ class WholeGraph(Space):
         """Lists, inputs, each layer's rows with their gradients, and the model. A device gets what was in host memory."""
         used = self._ways[plan.tensor_parallel, plan.decoupled].memory(plan)
         return used, used * self.task.on_device
+
+
+def _sliced(graph: Graph, met: Met, depth: int, size: int, stay: bool) -> dict[str, Any] | None:
+    """A layer by column, as plain data; None where it can't be placed so."""
+    seen = sliced(graph, met, depth, size, stay)
+    return None if seen is None else asdict(seen)
+
+
+def _part_of(said: dict[str, Any]) -> SlicedPart:
+    return SlicedPart(**said | {"cost": LayerCost(**said["cost"]), "messages": tuple(said["messages"])})
+
+
+def shared_out(runs: Sequence[Callable[[], Any]], comm: Communicator | None) -> list[Any]:
+    """What some runs find, the longest first: plain data. Each worker has a part of them; what one refuses, all do."""
+    if comm is None:
+        return [run() for run in runs]
+    refused, mine = "", list[Any]()
+    try:
+        mine = [run() for run in runs[comm.rank :: comm.size]]
+    except ModelError as error:
+        refused = str(error)
+    found: list[Any] = [None] * len(runs)
+    for worker, (refusal, some) in enumerate(map(json.loads, comm.told(json.dumps([refused, mine])))):
+        if refusal:
+            raise ModelError(refusal)
+        found[worker :: comm.size] = some
+    return found
 
 
 class _Way(ABC):

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from torch_geometric.nn import GATConv, GATv2Conv, SAGEConv
 
-from weft.errors import ConfigError
+from weft.errors import ConfigError, ModelError
+from weft.exchange import simulate
 from weft.graph import Graph, communities, rmat
 from weft.nn import Met
 from weft.nn.block_model import convolution_of
@@ -16,6 +17,7 @@ from weft.plan import Settings, tp
 from weft.planner import KINDS, Cluster, Host, slice_bench
 from weft.planner.loads import LayerCost
 from weft.planner.slice_bench import sliced
+from weft.planner.whole_graph import shared_out
 from weft.report import answer_as_dict
 from weft.training import WhatIf
 
@@ -117,6 +119,31 @@ def test_rows_that_a_round_does_without_are_found_by_going_over_the_vertices_onc
         each = (1 - 1 / rounds) ** (np.diff(near._graph.indptr) + 1.0)
         assert tp_ways._late(rounds) == pytest.approx(each.mean())
     assert len(passes) == 1
+
+
+def test_workers_share_out_what_they_time():
+    ran = []
+
+    def share(world):
+        runs = [lambda number=number: ran.append(number) or {"found": number} for number in range(5)]
+        return shared_out(runs, world and world.communicator())
+
+    (alone,) = simulate(1, share)
+    assert alone == share(None) == [{"found": number} for number in range(5)]
+    ran.clear()
+    assert simulate(3, share) == [alone] * 3 and sorted(ran) == list(range(5))
+
+
+def test_what_one_worker_can_not_time_all_refuse():
+    def refuse():
+        raise ModelError("no such layer")
+
+    def share(world):
+        with pytest.raises(ModelError, match="no such layer"):
+            shared_out([lambda: 1, refuse, lambda: 2], world.communicator())
+        return True
+
+    assert simulate(2, share) == [True] * 2
 
 
 @pytest.mark.parametrize("conv", [SAGEConv(12, 18), GATConv(12, 9, heads=2), GATv2Conv(12, 9, heads=2)], ids=str)
