@@ -347,7 +347,7 @@ class DryRun:
         self._shares = np.array([workers.owners.shares[[*members]].sum() for members in self._teams])
         self._owners = [workers.owners.among(members) for members in self._teams]
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
-        self._looked = 0  # batches
+        self._looked, self._sizes = 0, list[int]()  # batches; and how many seeds each of them has
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
         rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
         divide = len(by_host) > 1 and (len(by_host) < len(workers.hosts) or rows is not None)
@@ -394,7 +394,7 @@ class DryRun:
                         traversal.cache_of_host(number, self._rooms, degrees, self._cache_by)
                 self._divide(number)
         weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
-        seeds, counted = sum(map(len, batches)) / len(batches), [one.batches for one in self._traversals.values()]
+        seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
 
     @staticmethod
@@ -413,6 +413,7 @@ class DryRun:
         """Look at a batch; how many rows it reaches."""
         examples, kind = self._dealt(number), self._graph.indices.dtype
         of_teams = [np.ascontiguousarray(each.vertices, dtype=kind) for each in examples]
+        self._sizes.append(sum(map(len, of_teams)))
         spread = [*map(dealt, map(len, of_teams), (owners.shares for owners in self._owners))]
         for worker, traversal in self._traversals.items():
             team = self._of_team[worker]

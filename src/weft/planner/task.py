@@ -49,7 +49,7 @@ class Sampling:
     weighted: bool = False
     seed: int = 0
     loaders: int = 2  # threads that prepare batches
-    batches: Sequence[np.ndarray] | None = None  # the vertices that each of an epoch computes; None: the training ones
+    batches: Sequence[np.ndarray] | None = None  # the roots of each of an epoch; None: the training vertices
 
 
 @dataclass(frozen=True, kw_only=True)
