@@ -31,10 +31,10 @@ from weft.sampling import (
     of_full_homes,
 )
 
-_EPOCH = 0
 _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean; caches are filled by what batches read
 
+_Turn = tuple[int, int]  # epoch and batch, as draws are keyed
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
 
 
@@ -72,9 +72,9 @@ class Traversal:
         members: Members,
         costs: RowCosts,
         slack: float = 0.0,
-        evened: dict[int, np.ndarray] | None = None,
+        evened: dict[_Turn, np.ndarray] | None = None,
     ) -> None:
-        """`evened`: who computes each seed at home, by batch: the same for all of a team, so they share it."""
+        """`evened`: who computes each seed at home, by turn: the same for all of a team, so they share it."""
         self._even = {} if evened is None else evened
         self._sampler, self._members, self._member = sampler, members, members.own
         self._costs, self._slack, self._vertices = costs, slack, members.owners.vertices
@@ -87,9 +87,9 @@ class Traversal:
         self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
         self._fetches: list[_Fetch] = []  # of layers that are new
 
-    def begin(self, seeds: np.ndarray, spread: np.ndarray, batch: int) -> None:
+    def begin(self, seeds: np.ndarray, spread: np.ndarray, turn: _Turn) -> None:
         """Take the seeds that the team got of a batch; `spread`: the member of each, where they are dealt out."""
-        self._number, self._hop = batch, 0
+        self._turn, self._hop = turn, 0
         self.batches.append(CountedBatch(np.zeros(0), np.zeros(1)))
         homes = self._answers(seeds)
         self._wanted = {
@@ -212,15 +212,15 @@ class Traversal:
         self._fetches.clear()
 
     def _drawn(self, wanted: np.ndarray, hop: int) -> tuple[np.ndarray, Block]:
-        return self._sampler.hop(np.ascontiguousarray(wanted), hop, _EPOCH, self._number)
+        return self._sampler.hop(np.ascontiguousarray(wanted), hop, *self._turn)
 
     def _homes(self, seeds: np.ndarray, homes: np.ndarray) -> np.ndarray:
         """Who computes each seed at home."""
         known, most = of_full_homes(homes, self._members.owners.shares, self._slack)
         self.batches[-1].uneven += len(known)
-        if len(known) and self._number not in self._even:
-            self._even[self._number] = self._evened(seeds, homes, known, most)
-        return self._even.get(self._number, homes)
+        if len(known) and self._turn not in self._even:
+            self._even[self._turn] = self._evened(seeds, homes, known, most)
+        return self._even.get(self._turn, homes)
 
     def _evened(self, seeds: np.ndarray, homes: np.ndarray, known: np.ndarray, most: np.ndarray) -> np.ndarray:
         vertices, block = self._drawn(seeds[known], 0)
@@ -321,7 +321,7 @@ class DryRun:
         of_host: bool = False,
         cache_by: str = Plan.cache_by,
         slack: float = Plan.slack,
-        examples: Sequence[Callable[[], PlannedExamples]] | None = None,
+        examples: Sequence[Callable[..., PlannedExamples]] | None = None,
     ) -> None:
         """`group`, `cache_by`, `slack`: as plans say it. `caches`: sizes that plans may have, besides none.
 
@@ -333,11 +333,10 @@ class DryRun:
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         self._parts = sampling.parts
-        if sampling.batches is None:
+        given = sampling.batches
+        if given is None:
             order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
-            self._batches: Sequence[np.ndarray] = order.of(0)
-        else:
-            self._batches = sampling.batches
+        self._epoch = order.of if given is None else lambda epoch: given
         of_hosts = {tuple(sorted(mates)) for mates in workers.near}
         by_host = sorted(of_hosts, key=lambda members: workers.hosts[members[0]])
         self._teams = {"all": [tuple(range(len(workers.hosts)))], "host": by_host}[group]
@@ -351,7 +350,7 @@ class DryRun:
         self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
         rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
         divide = len(by_host) > 1 and (len(by_host) < len(workers.hosts) or rows is not None)
-        self._traversals, self._evened = {}, [dict[int, np.ndarray]() for _ in self._teams]
+        self._traversals, self._evened = {}, [dict[_Turn, np.ndarray]() for _ in self._teams]
         for worker in workers.here:
             team = self._of_team[worker]
             ranks = self._teams[team]
@@ -369,22 +368,28 @@ class DryRun:
             self._traversals[worker] = Traversal(sampler, members, costs, slack, self._evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
-        """Look at batches until their mean is steady, at most an epoch's or so many. Short ones of the last step as well."""
-        batches, last = self._batches, min(self._parts, len(self._batches) - 1)
-        sizes = [*map(len, batches)]
+        """Look at batches until their mean is steady, at most an epoch's or so many. Short ones of the last step as well.
+
+        Where caches are filled by what other batches read, and the epoch has no others, the next epoch has one.
+        """
+        batches = self._epoch(0)
+        sizes, last = [*map(len, batches)], min(self._parts, len(batches) - 1)
         short = last if last and max(sizes[-last:]) < min(sizes[:-last]) else 0  # only those of the last step can be
-        whole = list(range(len(batches) - short))
-        rest = list(range(len(whole), len(batches)))
+        turns = [(0, number) for number in range(len(batches))]
+        whole, rest = turns[: len(turns) - short], turns[len(turns) - short :]
+        count = len(whole)
+        if count == len(batches) == 1 and self._rooms and self._cache_by == "reads":
+            whole.append((1, 0))
         reached, error = [], 0.0
-        for number in whole[:most]:
-            reached.append(self._look(number))
+        for number, turn in enumerate(whole[:most]):
+            reached.append(self._look(turn))
             error = float(np.std(reached, ddof=1) / np.mean(reached) / len(reached) ** 0.5) if number else 0.0
             if progress:
                 progress("dry run", number + 1, self._expected(number + 1, error, len(whole[:most])))
             if number + 1 >= _LEAST and error <= _ERROR:
                 break
-        for number in rest:
-            self._look(number)
+        for turn in rest:
+            self._look(turn)
         if self._rooms:
             degrees = out_degrees(self._graph)
             for number in range(len(reached) + len(rest)):
@@ -393,7 +398,7 @@ class DryRun:
                     if self._of_host:
                         traversal.cache_of_host(number, self._rooms, degrees, self._cache_by)
                 self._divide(number)
-        weights = np.array([len(whole) / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
+        weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
 
@@ -409,16 +414,16 @@ class DryRun:
             np.zeros(self._workers.owners.vertices),
         )
 
-    def _look(self, number: int) -> float:
+    def _look(self, turn: _Turn) -> float:
         """Look at a batch; how many rows it reaches."""
-        examples, kind = self._dealt(number), self._graph.indices.dtype
+        examples, kind = self._dealt(*turn), self._graph.indices.dtype
         of_teams = [np.ascontiguousarray(each.vertices, dtype=kind) for each in examples]
         self._sizes.append(sum(map(len, of_teams)))
         spread = [*map(dealt, map(len, of_teams), (owners.shares for owners in self._owners))]
         for worker, traversal in self._traversals.items():
             team = self._of_team[worker]
-            traversal.begin(of_teams[team], spread[team], number)
-        self._count_for_loss(number, examples, of_teams, spread)
+            traversal.begin(of_teams[team], spread[team], turn)
+        self._count_for_loss(turn, examples, of_teams, spread)
         for _ in range(self._layers):
             told = self._told({worker: [one.draw()] for worker, one in self._traversals.items()})
             for worker, traversal in self._traversals.items():
@@ -435,16 +440,16 @@ class DryRun:
         self._looked += 1
         return float(self._workers.gather(np.array([one.reached for one in self._traversals.values()])).sum())
 
-    def _dealt(self, number: int) -> list[PlannedExamples]:
+    def _dealt(self, epoch: int, number: int) -> list[PlannedExamples]:
         """The examples of a batch that each team gets."""
-        whole = _Seeds(self._batches[number]) if self._examples is None else self._examples[number]()
+        whole = _Seeds(self._epoch(epoch)[number]) if self._examples is None else self._examples[number](epoch)
         if len(self._teams) == 1:
             return [whole]
         turns = dealt(whole.size, self._shares)
         return [whole.take(turns == team) for team in range(len(self._teams))]
 
     def _count_for_loss(
-        self, number: int, examples: list[PlannedExamples], of_teams: list[np.ndarray], spread: list[np.ndarray]
+        self, turn: _Turn, examples: list[PlannedExamples], of_teams: list[np.ndarray], spread: list[np.ndarray]
     ) -> None:
         """Count the rows of others that a batch's loss needs. `of_teams`: its seeds; `spread`: who has each, if dealt."""
         for team, needed in enumerate(each.needed for each in examples):
@@ -454,9 +459,7 @@ class DryRun:
                 continue
             owned, order = self._owners[team].member_of(seeds), np.argsort(seeds, kind="stable")
             rising = seeds[order]
-            for state, members in zip(
-                STATES, (spread[team], self._evened[team].get(number, owned), owned), strict=True
-            ):
+            for state, members in zip(STATES, (spread[team], self._evened[team].get(turn, owned), owned), strict=True):
                 of_rising = np.array(ranks)[members][order]
                 worker_of = partial(_found_at, rising, of_rising)
                 found = needed_of(needed, worker_of, len(self._workers.hosts))

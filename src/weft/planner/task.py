@@ -64,7 +64,8 @@ class Task:
     on_device: bool = False  # do workers compute on devices?
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
     anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?
-    examples: Sequence[Callable[[], PlannedExamples]] | None = None  # of each batch; None: vertices, each by itself
+    # Of each batch, in the first epoch or a given one; None: vertices, each by itself.
+    examples: Sequence[Callable[..., PlannedExamples]] | None = None
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 

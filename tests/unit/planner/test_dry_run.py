@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from weft.exchange import Communicator, Owners
-from weft.graph import communities
+from weft.features import by_reads, edges_from, hottest_of_each
+from weft.graph import communities, out_degrees
 from weft.placements import OWNER, placement_named
 from weft.planner import Sampling, Workers
 from weft.planner.counts import HOME, SPREAD, Key, PlacedHop
@@ -177,6 +178,29 @@ def test_an_epoch_of_one_batch_has_no_error(graph):
     found = DryRun(graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS).run()
     assert len(found.each) == found.of_epoch == 1
     assert found.error == 0
+
+
+@pytest.mark.parametrize("caches", [(0.2,), (0.3, 0.1)])
+def test_caches_of_an_epoch_of_one_batch_are_judged_by_another_epochs(graph, caches):
+    """As training meets them: filled by what one epoch read, with other seeds and neighbours in the next."""
+    owners, share = Owners(np.array([0, 300, 900])), caches[-1]
+    args = graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS, "all", caches
+    found = DryRun(*args).run()
+    assert found.of_epoch == 1 and [weight for weight, _ in found.each] == [0.5, 0.5]
+    order, sampler = Batches(graph.seeds("train"), graph.original_ids, 5000, 0), NeighborSampler(graph, FANOUTS)
+    edges = np.zeros((2, 2, 900))  # by epoch and worker
+    for epoch, worker in product(range(2), range(2)):
+        (seeds,) = order.of(epoch)
+        vertices = np.ascontiguousarray(seeds[dealt(len(seeds), owners.shares) == worker])
+        for hop in range(2):
+            vertices, block = sampler.hop(vertices, hop, epoch, 0)
+        edges[epoch, worker, vertices] = edges_from(block)
+    for epoch, worker in product(range(2), range(2)):
+        worth = by_reads(edges[1 - epoch, worker].astype(np.float32), out_degrees(graph))
+        *_, kept = hottest_of_each(worth, owners, frozenset({worker}), [int(size * 900) for size in caches])
+        met = np.count_nonzero(edges[epoch, worker][kept])
+        assert found.each[epoch][1].drawn[Key(0, SPREAD, share)].cached[worker, 0] == met
+    assert len(DryRun(*args, cache_by="degree").run().each) == 1  # they are filled whatever is read
 
 
 HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]

@@ -65,7 +65,7 @@ def test_a_batch_that_grows_is_a_full_one(graph, monkeypatch, parts):  # noqa: F
     _, weak = WhatIf(graph, settings, "random").scaling(cluster(1e7), [1, 2, 4])
     planner, epoch = seen[weak.axis, 4]
     counted = [batch.drawn[Key(1, SPREAD)].destinations.sum() for _, batch in planner.space.counted.each]
-    assert counted == [400 / parts] * parts and weak.seconds["gdp"][2] == epoch
+    assert counted == [400 / parts] * 2 and weak.seconds["gdp"][2] == epoch  # of one alone, the next epoch's besides
     planner, epoch = seen[weak.axis, 2]
     assert planner is seen["hosts", 2][0] and planner.batches == 3 * parts  # it has no other batches
     assert weak.seconds["gdp"][1] == pytest.approx(epoch / 3, rel=1e-12)

@@ -156,16 +156,20 @@ class Objective(ABC):
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> Examples:
         """The examples of a batch: the same on every worker."""
 
-    def first_epoch(self, size: int | None, parts: int = 1) -> list[Callable[[], Examples]]:
-        """What makes the examples of each batch of the first epoch, or of each of its micro-batches, for planning."""
-        found: list[Callable[[], Examples]] = []
-        for at, chosen in enumerate(self.batches(size).of(0)):
+    def first_epoch(self, size: int | None, parts: int = 1) -> list[Callable[..., Examples]]:
+        """What makes the examples of each batch of the first epoch, or of each of its micro-batches, for planning.
+
+        Given another epoch, it makes them as they are then drawn.
+        """
+        found: list[Callable[..., Examples]] = []
+        batches = self.batches(size)
+        for at, chosen in enumerate(batches.of(0)):
             count = 1 if parts == 1 else max(1, min(parts, self.examples(chosen, 0, at).size))
-            found += [partial(self._part_of, chosen, at, count, part) for part in range(count)]
+            found += [partial(self._part_of, batches, at, count, part) for part in range(count)]
         return found
 
-    def _part_of(self, chosen: np.ndarray, batch: int, count: int, part: int) -> Examples:
-        examples = self.examples(chosen, 0, batch)
+    def _part_of(self, batches: Batches | WholeBatch, batch: int, count: int, part: int, epoch: int = 0) -> Examples:
+        examples = self.examples(batches.of(epoch)[batch], epoch, batch)
         return examples if count == 1 else examples.take(np.array_split(np.arange(examples.size), count)[part])
 
     def __str__(self) -> str:
