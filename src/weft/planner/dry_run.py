@@ -400,6 +400,8 @@ class DryRun:
                 self._divide(number)
         weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
+        self._read = {state: self._read_of_all(state) for state in STATES if self._rooms}
+        self._traversals.clear()  # blocks of all batches, which nothing else is asked of
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
 
     @staticmethod
@@ -408,11 +410,19 @@ class DryRun:
         return min(most, max(done, _LEAST, math.ceil(done * (error / _ERROR) ** 2)))
 
     def reads(self, state: str) -> np.ndarray:
-        """How often edges reached each vertex as an input, summed over the batches and workers of this process."""
-        return sum(
-            (traversal.inputs.reads(state) for traversal in self._traversals.values()),
-            np.zeros(self._workers.owners.vertices),
-        )
+        """How often edges reached each vertex as an input, summed over batches and workers: where there are caches."""
+        found = np.zeros(self._workers.owners.vertices)
+        vertices, times = self._read[state]
+        found[vertices] = times
+        return found
+
+    def _read_of_all(self, state: str) -> tuple[np.ndarray, np.ndarray]:
+        """The inputs that the workers of this process read, and how often."""
+        times = np.zeros(self._workers.owners.vertices)
+        for one in self._traversals.values():
+            times += one.inputs.reads(state)
+        vertices = np.flatnonzero(times)
+        return vertices, times[vertices]
 
     def _look(self, turn: _Turn) -> float:
         """Look at a batch; how many rows it reaches."""

@@ -1,5 +1,7 @@
 """A dry run's counts against a slow twin that walks sets of vertices."""
 
+import gc
+import weakref
 from functools import partial
 from itertools import product
 
@@ -201,6 +203,25 @@ def test_caches_of_an_epoch_of_one_batch_are_judged_by_another_epochs(graph, cac
         met = np.count_nonzero(edges[epoch, worker][kept])
         assert found.each[epoch][1].drawn[Key(0, SPREAD, share)].cached[worker, 0] == met
     assert len(DryRun(*args, cache_by="degree").run().each) == 1  # they are filled whatever is read
+
+
+def test_of_its_batches_it_keeps_how_often_rows_were_read_and_no_blocks(graph, monkeypatch):
+    owners, blocks, times = Owners(np.array([0, 250, 610, 900])), [], np.zeros(900)
+    draw = NeighborSampler.hop
+
+    def hop(sampler, vertices, hop, *turn):
+        found, block = draw(sampler, vertices, hop, *turn)
+        blocks.append(weakref.ref(block))
+        if hop == 1:
+            times[found] += edges_from(block)
+        return found, block
+
+    monkeypatch.setattr(NeighborSampler, "hop", hop)
+    dry = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 1, 2]), COSTS, caches=(0.2,), slack=100.0)
+    found = dry.run()
+    gc.collect()
+    assert len(found.each) > 1 and blocks and not any(block() for block in blocks)
+    np.testing.assert_array_equal(sum(map(dry.reads, (SPREAD, HOME, OWNER))), times)
 
 
 HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]
