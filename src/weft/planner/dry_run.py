@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.features import rooms
+from weft.features import by_reads, rooms
 from weft.graph import Graph, HeteroFeatures, ProgressCallback, out_degrees
 from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
 from weft.planner.reads import InputReads, Members
-from weft.planner.task import PlannedExamples, Sampling, Workers
+from weft.planner.task import PlannedExamples, PlannedSeeds, Sampling, Workers
 from weft.sampling import (
     Batches,
     Block,
@@ -45,6 +45,8 @@ class _Hop(NamedTuple):
     block: Block
     owner: np.ndarray  # the member that answers for each,
     fetcher: np.ndarray | None  # and of inputs of other hosts: which of its workers fetches each; -1: none needs to
+    destinations: np.ndarray  # by who answers for them,
+    lists: np.ndarray  # and their edges: lists are not cached
 
 
 class _Fetch(NamedTuple):
@@ -126,21 +128,24 @@ class Traversal:
                 self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
             self.batches[-1].held = self._stored(self._wanted[OWNER])
 
-    def cache(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
+    def cache(self, number: int, rooms: Mapping[float, int], worth: np.ndarray, by: str) -> None:
         """Count layer 1 of a batch again with so many rows cached: those of most out-edges, or read most by the others.
 
-        `rooms`: for how many there is room in each cache, the largest first.
+        `rooms`: for how many there is room in each cache, the largest first. `worth`: of rows, as far as out-edges tell.
         """
+        members = self._members
+        one = not members.on_device and len(members.ranks) == members.stored.size  # it answers for none that it caches
         for state, at_owners in product(STATES, (False, True)):
-            if self._members.on_device or not at_owners:  # in host memory both are the same
-                sizes = self.inputs.hottest(number, state, at_owners, rooms, out_degrees, by)
-            for cache, kept in sizes:
-                self._count_cached(number, Key(0, state, cache, at_owners), kept)
+            if members.on_device or not at_owners:  # in host memory the same rows are kept
+                sizes = self.inputs.hottest(number, state, at_owners, rooms, worth, by)
+            for cache, kept in sizes if not (one and at_owners) else ():
+                key = Key(0, state, cache, at_owners)
+                self._count_cached(number, key, kept, [key._replace(at_owners=True)] * one)
 
-    def cache_of_host(self, number: int, rooms: Mapping[float, int], out_degrees: np.ndarray, by: str) -> None:
+    def cache_of_host(self, number: int, rooms: Mapping[float, int], worth: np.ndarray, by: str) -> None:
         """The same with caches that a host's devices have together, each with so much room."""
         for state in STATES:
-            for cache, parts in self.inputs.parts_of_host(number, state, rooms, out_degrees, by):
+            for cache, parts in self.inputs.parts_of_host(number, state, rooms, worth, by):
                 self._count_parts(number, Key(0, state, cache, of_host=True), parts)
 
     def _count_parts(self, number: int, key: Key, parts: list[np.ndarray]) -> None:
@@ -159,7 +164,7 @@ class Traversal:
         batch.drawn[key] = replace(drawn, kept=stored, narrower=narrower, met=drawn.cached, lent=lent)
         self._kept[key] = np.concatenate(parts)
 
-    def _count_cached(self, number: int, key: Key, kept: np.ndarray) -> None:
+    def _count_cached(self, number: int, key: Key, kept: np.ndarray, also: Sequence[Key]) -> None:
         """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
         batch, members, hop = self.batches[number], self._members, self._first[key.state][number]
         cached = np.zeros(self._vertices, dtype=bool)
@@ -167,10 +172,11 @@ class Traversal:
         met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
         if key.at_owners:
             cached[kept[self._answers(kept) == self._member]] = False
-        self.count(batch, key, hop, cached[hop.vertices], seeds=len(self._costs) == 1)
-        drawn, self._kept[key] = batch.drawn[key], kept
-        met_there = (drawn.cached + met) * members.on_device
-        batch.drawn[key] = replace(drawn, kept=self._stored(kept), narrower=members.narrower(kept), met=met_there)
+        self.count(batch, key, hop, cached[hop.vertices], len(self._costs) == 1, also)
+        self._kept |= dict.fromkeys((key, *also), kept)
+        met_there = (batch.drawn[key].cached + met) * members.on_device
+        found = replace(batch.drawn[key], kept=self._stored(kept), narrower=members.narrower(kept), met=met_there)
+        batch.drawn |= dict.fromkeys((key, *also), found)
 
     def asks(self, number: int) -> list[list[np.ndarray]]:
         """For each layer of a batch that is new: its inputs of other hosts, by the worker of this one that fetches them.
@@ -238,31 +244,42 @@ class Traversal:
     def hop_of(self, vertices: np.ndarray, block: Block, layer: int) -> _Hop:
         """A drawn hop, as `count` takes it."""
         fetcher = self._fetcher(vertices) if layer == 0 and self._members.divide else None
-        return _Hop(vertices, block, self._answers(vertices), fetcher)
+        owner, degrees = self._answers(vertices), block.indptr.diff().numpy()
+        of_destinations = owner[: len(degrees)]
+        counts = self._by_worker(of_destinations), self._by_worker(of_destinations, degrees)
+        return _Hop(vertices, block, owner, fetcher, *counts)
+
+    def _by_worker(self, members: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
+        """How many times each member is there, [workers]."""
+        figures = np.zeros(self._members.stored.size)
+        figures[[*self._members.ranks]] = np.bincount(members, weights, len(self._members.ranks))
+        return figures
 
     def count(
-        self, batch: CountedBatch, key: Key, hop: _Hop, cached: np.ndarray | None = None, seeds: bool = False
+        self,
+        batch: CountedBatch,
+        key: Key,
+        hop: _Hop,
+        cached: np.ndarray | None = None,
+        seeds: bool = False,
+        also: Sequence[Key] = (),
     ) -> None:
-        """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?"""
-        vertices, block, owner, fetcher = hop
+        """Add a hop of this worker to its batch; sources that are cached count as its own. `seeds`: is it that of seeds?
+
+        `also`: other keys for which it is just so.
+        """
+        vertices, block, owner, fetcher, *_ = hop
         none = np.zeros(len(vertices), dtype=bool)
         holder, cached = owner.copy(), none if cached is None else cached
         holder[cached] = self._member
         ranks, stored, costs = np.array(self._members.ranks), self._members.stored, self._costs[key.layer]
         view = View(vertices, block, holder, cached, costs, self._member, ranks, stored)
-
-        def by_worker(members: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-            figures = np.zeros(stored.size)
-            figures[ranks] = np.bincount(members, weights, len(ranks))
-            return figures
-
-        degrees = block.indptr.diff().numpy()
-        destinations = owner[: len(degrees)]  # lists are not cached
-        rows = by_worker(destinations), by_worker(holder), by_worker(destinations, degrees)
+        rows = hop.destinations, self._by_worker(holder), hop.lists
         hits, none_of_any = np.array([float(np.count_nonzero(cached))]), np.zeros(stored.size)
-        batch.drawn[key] = Drawn(*rows, hits, kept=none_of_any, met=np.zeros(1), lent=none_of_any)
+        drawn = Drawn(*rows, hits, kept=none_of_any, met=np.zeros(1), lent=none_of_any)
+        batch.drawn |= dict.fromkeys((key, *also), drawn)
         alike: list[_Fetch] = []
-        for placed in ways(key, seeds):
+        for placed in (placed for each in (key, *also) for placed in ways(each, seeds)):
             position = Position(key.layer, placed.above, placed.below, self.once)
             moves = checked_moves(placed.kind.count(view, position), placed.kind.name, stored.size, len(vertices))
             batch.moves[placed] = replace(moves, taken=None)
@@ -286,24 +303,6 @@ def _each_once(sets: Sequence[np.ndarray], vertices: int) -> np.ndarray:
 def _found_at(rising: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """The value that each of some wanted things has, of `values` of rising ones."""
     return values[np.searchsorted(rising, wanted)]
-
-
-class _Seeds(NamedTuple):
-    """Training vertices as examples, each by itself."""
-
-    vertices: np.ndarray
-    needed: None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.vertices)
-
-    @property
-    def roots(self) -> np.ndarray:
-        return self.vertices
-
-    def take(self, chosen: np.ndarray) -> "_Seeds":
-        return _Seeds(self.vertices[chosen])
 
 
 class DryRun:
@@ -392,11 +391,12 @@ class DryRun:
             self._look(turn)
         if self._rooms:
             degrees = out_degrees(self._graph)
+            worth = degrees if self._cache_by == "degree" else by_reads(np.zeros(1), degrees)
             for number in range(len(reached) + len(rest)):
                 for traversal in self._traversals.values():
-                    traversal.cache(number, self._rooms, degrees, self._cache_by)
+                    traversal.cache(number, self._rooms, worth, self._cache_by)
                     if self._of_host:
-                        traversal.cache_of_host(number, self._rooms, degrees, self._cache_by)
+                        traversal.cache_of_host(number, self._rooms, worth, self._cache_by)
                 self._divide(number)
         weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
@@ -452,7 +452,7 @@ class DryRun:
 
     def _dealt(self, epoch: int, number: int) -> list[PlannedExamples]:
         """The examples of a batch that each team gets."""
-        whole = _Seeds(self._epoch(epoch)[number]) if self._examples is None else self._examples[number](epoch)
+        whole = PlannedSeeds(self._epoch(epoch)[number]) if self._examples is None else self._examples[number](epoch)
         if len(self._teams) == 1:
             return [whole]
         turns = dealt(whole.size, self._shares)

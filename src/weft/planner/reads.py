@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft.exchange import Owners
-from weft.features import LEAST, by_reads, dealt_among, edges_from, hottest_of_each, left_out
+from weft.features import LEAST, dealt_among, edges_from, hottest_of_each, left_out
 from weft.graph import HeteroFeatures
 from weft.planner.counts import STATES
 from weft.sampling import Block
@@ -77,7 +77,8 @@ class InputReads:
             self._add_edges(state, vertices, edges)
 
     def _add_edges(self, state: str, vertices: np.ndarray, edges: np.ndarray) -> None:
-        np.add.at(self._edges[state][-1], np.searchsorted(self.answered[-1], vertices), edges)
+        own = self.answered[-1]
+        self._edges[state][-1] += np.bincount(np.searchsorted(own, vertices), edges, len(own))
 
     def reads_for_host(self) -> list[list[np.ndarray]]:
         """The last batch's inputs, by state, and how many edges each has: for each other worker of the host."""
@@ -106,35 +107,38 @@ class InputReads:
         return self._reads[key]
 
     def hottest(
-        self, number: int, state: str, at_owners: bool, rooms: Mapping[float, int], degrees: np.ndarray, by: str
+        self, number: int, state: str, at_owners: bool, rooms: Mapping[float, int], by_edges: np.ndarray, by: str
     ) -> list[tuple[float, np.ndarray]]:
         """The rows that each cache holds for a batch: those of most out-edges, or read most by the other batches."""
         members = self._members
-        worth = self._worth(number, (state, at_owners and members.on_device, False), degrees, by)
+        worth = self._worth(number, (state, at_owners and members.on_device, False), by_edges, by)
         worth = worth + LEAST * members.on_device
         kept = hottest_of_each(worth, members.stored, members.left_out(at_owners), rooms.values())
         return [*zip(rooms, kept, strict=True)]
 
     def parts_of_host(
-        self, number: int, state: str, rooms: Mapping[float, int], degrees: np.ndarray, by: str
+        self, number: int, state: str, rooms: Mapping[float, int], by_edges: np.ndarray, by: str
     ) -> Iterator[tuple[float, list[np.ndarray]]]:
         """The rows that each device of the host holds of each cache for a batch: by the reads of all of them."""
         stored, mates = self._members.stored, self._members.stored.among(self._members.host)
-        worth = self._worth(number, (state, False, True), degrees, by) + LEAST
+        worth = self._worth(number, (state, False, True), by_edges, by) + LEAST
         kept = hottest_of_each(worth, stored, frozenset(), [mates.size * room for room in rooms.values()])
         for (cache, room), of_cache in zip(rooms.items(), kept, strict=True):
             yield cache, dealt_among(of_cache, worth, mates, room)
 
-    def _worth(self, number: int, key: tuple[str, bool, bool], degrees: np.ndarray, by: str) -> np.ndarray:
-        """What rows are worth to a batch: by the reads of all other batches, if there are others."""
+    def _worth(self, number: int, key: tuple[str, bool, bool], by_edges: np.ndarray, by: str) -> np.ndarray:
+        """What rows are worth to a batch: by the reads of all other batches, if there are others.
+
+        `by_edges`: by their out-edges, as `by_reads` adds it.
+        """
         if by == "degree":
-            return degrees
+            return by_edges
         reads = self.reads(*key)
         if len(self.drawn[key[0]]) > 1:
             itself = np.zeros_like(reads)
             self._add(itself, *key, number)
-            reads = reads - itself
-        return by_reads(reads, degrees)
+            reads = np.subtract(reads, itself, out=itself)
+        return reads + by_edges
 
     def _add(self, reads: np.ndarray, state: str, at_owners: bool, of_host: bool, number: int) -> None:
         (vertices, block), own = self.drawn[state][number], self.answered[number]

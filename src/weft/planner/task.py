@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
 import torch
@@ -35,6 +35,24 @@ class PlannedExamples(Protocol):
 
     def take(self, chosen: np.ndarray) -> Self:
         """Some of them: a mask."""
+
+
+class PlannedSeeds(NamedTuple):
+    """Training vertices as examples, each by itself."""
+
+    vertices: np.ndarray
+    needed: None = None
+
+    @property
+    def size(self) -> int:
+        return len(self.vertices)
+
+    @property
+    def roots(self) -> np.ndarray:
+        return self.vertices
+
+    def take(self, chosen: np.ndarray) -> "PlannedSeeds":
+        return PlannedSeeds(self.vertices[chosen])
 
 
 @dataclass(frozen=True)

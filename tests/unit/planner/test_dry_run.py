@@ -12,8 +12,8 @@ from weft.exchange import Communicator, Owners
 from weft.features import by_reads, edges_from, hottest_of_each
 from weft.graph import communities, out_degrees
 from weft.placements import OWNER, placement_named
-from weft.planner import Sampling, Workers
-from weft.planner.counts import HOME, SPREAD, Key, PlacedHop
+from weft.planner import Sampling, Workers, dry_run
+from weft.planner.counts import HOME, SPREAD, STATES, Key, PlacedHop
 from weft.planner.dry_run import DryRun
 from weft.sampling import Batches, NeighborSampler, dealt
 
@@ -222,6 +222,17 @@ def test_of_its_batches_it_keeps_how_often_rows_were_read_and_no_blocks(graph, m
     gc.collect()
     assert len(found.each) > 1 and blocks and not any(block() for block in blocks)
     np.testing.assert_array_equal(sum(map(dry.reads, (SPREAD, HOME, OWNER))), times)
+
+
+@pytest.mark.parametrize(("on_device", "times"), [(False, 1), (True, 2)])
+def test_a_cache_that_is_the_same_for_edges_at_owners_is_looked_at_once(graph, monkeypatch, on_device, times):
+    made, view = [], dry_run.View
+    monkeypatch.setattr(dry_run, "View", lambda *args: made.append(args) or view(*args))
+    _, found = counts(graph, caches=(0.1, 0.3), on_device=on_device)
+    assert len(made) == len(found.each) * WORKERS * len(STATES) * (len(FANOUTS) + 2 * times)
+    for batch in (batch for _, batch in found.each):
+        own, other = (batch.drawn[Key(0, OWNER, 0.3, at_owners)].kept for at_owners in (False, True))
+        assert np.array_equal(own, other) == (not on_device)
 
 
 HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]
