@@ -1246,6 +1246,8 @@ class OfAttributes(nn.Module):
 
 
 ATTRIBUTES = {
+    "gcn": lambda: OfAttributes(GCNConv),
+    "a hop": lambda: OfAttributes(lambda wide, out: SGConv(wide, out, K=1)),
     "gat": lambda: OfAttributes(lambda *widths: GATConv(*widths, edge_dim=1)),
     "gine": lambda: OfAttributes(lambda wide, out: GINEConv(nn.Linear(wide, out), edge_dim=1)),
     "of pyg": lambda: GAT(WIDTH, 8, 2, CLASSES, edge_dim=1),

@@ -139,9 +139,8 @@ def convolve(
         raise ModelError(
             f"{conv} was given hooks of its message passing, or steps of its own, after weft.parallel: call that again"
         )
-    as_they_are = {
-        name for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle) and value.is_plainly(name)
-    }
+    handles = {name: value for name in EDGE_ARGUMENTS if isinstance(value := given.get(name), Handle)}
+    as_they_are = {name for name, value in handles.items() if value.is_plainly(name, convolution.takes_columns)}
     weight, types = (name in as_they_are for name in EDGE_ARGUMENTS)
     others = {name: value for name, value in given.items() if name not in as_they_are | convolution.ignores}
     served = (

@@ -107,6 +107,7 @@ class Convolution(ABC):
     module: ClassVar[type[MessagePassing]]  # the PyG class that it serves
     typed: ClassVar[bool] = False  # does it need the types of edges?
     weighted: ClassVar[bool] = True  # does it take edge weights into account, where it is given some?
+    takes_columns: ClassVar[bool] = False  # and where these are a column, [edges, 1], to the same effect?
     ignores_types: ClassVar[bool] = False  # is it no different with them?
     ignores: ClassVar[frozenset[str]] = frozenset()  # values of edges that it may be given, and does nothing with
     alongside: ClassVar[frozenset[str]] = frozenset()  # other rows that it is given, by name

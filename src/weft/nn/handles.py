@@ -45,9 +45,9 @@ class Handle(Tensor):
         handle.stands_for, handle.column = name, column
         return handle
 
-    def is_plainly(self, name: str) -> bool:
-        """Does it stand for values of this name, as a graph has them?"""
-        return self.stands_for == name and not self.column
+    def is_plainly(self, name: str, columns: bool = False) -> bool:
+        """Does it stand for values of this name, as a graph has them, or for a column of them, where such do (`columns`)?"""
+        return self.stands_for == name and (columns or not self.column)
 
     def shaped(self, values: Tensor) -> Tensor:
         """Values of edges in the shape that it stands for."""

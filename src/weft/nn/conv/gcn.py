@@ -17,6 +17,7 @@ class Gcn(Convolution):
 
     module: ClassVar[type] = GCNConv
 
+    takes_columns: ClassVar[bool] = True
     adds_up, mixing = True, "gcn"
 
     @classmethod

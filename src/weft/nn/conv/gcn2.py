@@ -17,6 +17,7 @@ class Gcn2(Convolution):
     module: ClassVar[type] = GCN2Conv
     alongside: ClassVar[frozenset[str]] = frozenset({"x_0"})
 
+    takes_columns: ClassVar[bool] = True
     adds_up = True
 
     @classmethod

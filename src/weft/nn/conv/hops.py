@@ -42,6 +42,7 @@ class HopSums(Convolution):
 
     module: ClassVar[type] = DegreeHop
 
+    takes_columns: ClassVar[bool] = True
     adds_up = True
 
     def run(self, call: Call) -> Tensor:
