@@ -963,6 +963,13 @@ def an_epoch_more(world, loader, model, run):
         list(loader)
 
 
+def a_batch_that_is_left_out(world, loader, model, run):
+    taken = iter(loader)
+    if world.rank:
+        next(taken)
+    train(run, taken, torch.optim.SGD(model.parameters(), run.rate))
+
+
 def a_mode_that_differs(world, loader, model, run):
     if world.rank:
         model.eval()
@@ -973,8 +980,9 @@ def a_rate_that_differs(world, loader, model, run):
 
 
 MISTAKES = {
-    a_state_that_differs: r"this worker is in epoch \d, and another one is not: let all go over the same batches",
-    an_epoch_more: r"this worker is in epoch \d, and another one is not",
+    a_state_that_differs: "this worker is at another batch than others are: let all go over the same",
+    an_epoch_more: "this worker is at another batch than others are",
+    a_batch_that_is_left_out: "this worker is at another batch than others are",
     a_mode_that_differs: r"this worker's model is (not )?in training mode, and another one's is otherwise",
     a_rate_that_differs: "workers' parameters have come to differ: let all step alike",
 }

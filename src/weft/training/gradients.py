@@ -1,6 +1,6 @@
 """The sum of all workers' gradients."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -16,6 +16,8 @@ from weft.errors import TrainingError
 from weft.exchange import Communicator
 from weft.training.beside import LoopDraws
 
+# Which batch it was, as a number of which sums over workers are exact in float32.
+_EPOCHS_APART, _PLACES = 1009, 4093
 # Workers' parameters differ in the last digits at most, where processors do: by so much of what they have moved, and of
 # what they are.
 _OF_MOVED, _OF_SIZE = 1e-3, 1e-5
@@ -56,10 +58,14 @@ class GradientSync:
     What was summed is not summed again: where gradients are not set to zero, the next ones add to them, as on one worker.
     """
 
-    def __init__(self, trained: nn.ModuleList, comm: Communicator) -> None:
-        """`trained`: the model, and modules beside it, whose parameters all workers have alike by now."""
+    def __init__(self, trained: nn.ModuleList, comm: Communicator, stands_at: Callable[[], tuple[int, int]]) -> None:
+        """`trained`: the model, and modules beside it, whose parameters all workers have alike by now.
+
+        `stands_at`: tells the epoch, and the batch, of the loop that trains them.
+        """
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self.last: tuple[int, bool] | None = None  # what was run since the last time: its epoch, and in training mode?
+        self._stands_at = stands_at
+        self.last: bool | None = None  # was something run since the last time, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         self._moving = [one for one in self._parameters if not is_lazy(one) and one.is_floating_point()]
         self._begun = self._size()  # in the beginning
@@ -121,27 +127,27 @@ class GradientSync:
         return torch.stack(sizes).sum() if sizes else torch.zeros((), dtype=torch.float64)
 
     def _marks(self) -> list[float | Tensor]:
-        """What workers that ran a batch have alike: 1, its epoch, its mode; now and then 1, how far they moved, squared.
+        """What workers that ran a batch have alike: 1, which it is, its mode; now and then 1, how far they moved, squared.
 
         That is in every epoch, and after one step, three, seven and so on, as there may be few epochs.
         """
         if self.last is None:
             return [0.0] * 6
-        (epoch, training), self.last = self.last, None
-        self._syncs += 1
+        (epoch, batch), training, self.last = self._stands_at(), self.last, None
+        self._syncs, place = self._syncs + 1, float((epoch * _EPOCHS_APART + batch) % _PLACES)
         if self._compared == epoch and self._syncs & (self._syncs - 1):
-            return [1.0, float(epoch), float(training), 0.0, 0.0, 0.0]
+            return [1.0, place, float(training), 0.0, 0.0, 0.0]
         self._compared = epoch
         self._check_trained()
         moved = self._size() - self._begun
-        return [1.0, float(epoch), float(training), 1.0, moved, moved.square()]
+        return [1.0, place, float(training), 1.0, moved, moved.square()]
 
     def _compare(self, mine: Sequence[float | Tensor], sums: Sequence[float]) -> None:
-        (ran, epoch, training, *_), (all_ran, epochs, modes, looked, moved, squares) = mine, sums
-        if ran and epochs != all_ran * epoch:
+        (ran, place, training, *_), (all_ran, places, modes, looked, moved, squares) = mine, sums
+        if ran and places != all_ran * place:
             raise TrainingError(
-                f"this worker is in epoch {int(epoch) + 1}, and another one is not: let all go over the same batches, and "
-                f"load the same state (loader.load_state_dict)"
+                "this worker is at another batch than others are: let all go over the same ones, and sync in each, those "
+                "without seeds of it too, and load the same state (loader.load_state_dict)"
             )
         if ran and modes != all_ran * training:
             raise TrainingError(

@@ -179,6 +179,11 @@ class Loader:
         parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
         return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
 
+    @property
+    def stands_at(self) -> tuple[int, int]:
+        """The epoch, and how many of its batches were given out."""
+        return self._epoch, self._batch
+
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as plain data: the batches that were given out are done."""
         return {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state} | self._batches()

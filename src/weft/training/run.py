@@ -98,7 +98,7 @@ class Run:
         self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
-        self.sync = GradientSync(trained, self.comm)
+        self.sync = GradientSync(trained, self.comm, lambda: loader.stands_at)
         self._reads, self._loop = reads, LoopDraws(partial(_state_of_generators, self.device), loader.notify)
         self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
@@ -139,7 +139,7 @@ class Run:
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
-                self.sync.last = part.draws_key[-2], self.model.training
+                self.sync.last = self.model.training
             seed_everything(*part.draws_key, *again)
         look = self._is_to_look(part)
         state = None if self._draws else _state_of_generators(self.device)
