@@ -142,6 +142,12 @@ class Cluster:
             between[one, other] = between[other, one] = link.bandwidth
         return between
 
+    @property
+    def slowest_way(self) -> float:
+        """Bytes a second between the two hosts that have least."""
+        between = self.bandwidths
+        return float(between[~np.eye(len(between), dtype=bool)].min(initial=NEVER))
+
     def power(self, on_device: bool) -> float:
         """What all hosts can compute together, next to each other's: by processors and their speed, or by devices."""
         if on_device:
@@ -236,7 +242,8 @@ class Cluster:
     def rates(self) -> list[float]:
         """Bytes a second of all its ways."""
         ways: tuple[Host | Link, ...] = (*self.hosts, *self.links)
-        return [self.near_bandwidth, *(way.bandwidth for way in ways)]
+        of_devices = [] if self.device is None else [self.device.near_bandwidth, self.device.far_bandwidth]
+        return [self.near_bandwidth, *of_devices, *(way.bandwidth for way in ways)]
 
     def has_rates(self, rates: Sequence[float]) -> bool:
         """Are its ways still as fast, as far as figures that are measured can be told apart?"""

@@ -206,8 +206,8 @@ def cluster_of(text: str, where: str) -> Cluster:
             )
     if work.data and work.number("timed", _ROUNDS, 1) != TIMED:
         raise ConfigError(
-            f"{work.where} was measured by another Weft, which timed layers in another way; have it measured by "
-            f"`weft probe --out`, as all of [work]"
+            f"{work.where}: timed = {TIMED} is missing, so that layers were timed in another way, as by an older Weft; have "
+            f"it measured by `weft probe --out`, as all of [work]"
         )
     exchange = _Table(f"{where}: exchange", top.data.get("exchange", {}), _EXCHANGE)
     far, near = len(hosts) > 1, any(host.workers > 1 for host in hosts)  # what is not needed may be left out

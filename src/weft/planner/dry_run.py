@@ -332,10 +332,11 @@ class DryRun:
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         self._parts = sampling.parts
-        given = sampling.batches
+        given = sampling.sizes
         if given is None:
-            order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
-        self._epoch = order.of if given is None else lambda epoch: given
+            self._order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
+            given = [*map(len, self._order.of(0))]
+        self._of_epoch = given
         of_hosts = {tuple(sorted(mates)) for mates in workers.near}
         by_host = sorted(of_hosts, key=lambda members: workers.hosts[members[0]])
         self._teams = {"all": [tuple(range(len(workers.hosts)))], "host": by_host}[group]
@@ -346,7 +347,8 @@ class DryRun:
         self._owners = [workers.owners.among(members) for members in self._teams]
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked, self._sizes = 0, list[int]()  # batches; and how many seeds each of them has
-        self._tells_edges, self._of_host = on_device and bool(self._rooms), of_host and bool(self._rooms)
+        caches = [bool(self._rooms) and where for where in (on_device, of_host, cache_by == "reads")]
+        self._tells_edges, self._of_host, self._by_reads = caches
         rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
         divide = len(by_host) > 1 and (len(by_host) < len(workers.hosts) or rows is not None)
         self._traversals, self._evened = {}, [dict[_Turn, np.ndarray]() for _ in self._teams]
@@ -371,13 +373,11 @@ class DryRun:
 
         Where caches are filled by what other batches read, and the epoch has no others, the next epoch has one.
         """
-        batches = self._epoch(0)
-        sizes, last = [*map(len, batches)], min(self._parts, len(batches) - 1)
+        sizes, last = self._of_epoch, min(self._parts, len(self._of_epoch) - 1)
         short = last if last and max(sizes[-last:]) < min(sizes[:-last]) else 0  # only those of the last step can be
-        turns = [(0, number) for number in range(len(batches))]
-        whole, rest = turns[: len(turns) - short], turns[len(turns) - short :]
-        count = len(whole)
-        if count == len(batches) == 1 and self._rooms and self._cache_by == "reads":
+        turns, count = [(0, number) for number in range(len(sizes))], len(sizes) - short
+        whole, rest = turns[:count], turns[count:]
+        if count == len(sizes) == 1 and self._by_reads:
             whole.append((1, 0))
         reached, error = [], 0.0
         for number, turn in enumerate(whole[:most]):
@@ -398,11 +398,11 @@ class DryRun:
                     if self._of_host:
                         traversal.cache_of_host(number, self._rooms, worth, self._cache_by)
                 self._divide(number)
-        weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(batches)
+        weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(sizes)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
-        self._read = {state: self._read_of_all(state) for state in STATES if self._rooms}
-        self._traversals.clear()  # blocks of all batches, which nothing else is asked of
-        return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(batches)), error=error)
+        self._read = {state: self._read_of_all(state) for state in STATES if self._by_reads}
+        self._traversals.clear()  # with the blocks of all batches
+        return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(sizes)), error=error)
 
     @staticmethod
     def _expected(done: int, error: float, most: int) -> int:
@@ -410,7 +410,7 @@ class DryRun:
         return min(most, max(done, _LEAST, math.ceil(done * (error / _ERROR) ** 2)))
 
     def reads(self, state: str) -> np.ndarray:
-        """How often edges reached each vertex as an input, summed over batches and workers: where there are caches."""
+        """How often edges reached each vertex as an input, summed over batches and workers: where caches go by it."""
         found = np.zeros(self._workers.owners.vertices)
         vertices, times = self._read[state]
         found[vertices] = times
@@ -452,7 +452,7 @@ class DryRun:
 
     def _dealt(self, epoch: int, number: int) -> list[PlannedExamples]:
         """The examples of a batch that each team gets."""
-        whole = PlannedSeeds(self._epoch(epoch)[number]) if self._examples is None else self._examples[number](epoch)
+        whole = PlannedSeeds(self._order.of(epoch)[number]) if self._examples is None else self._examples[number](epoch)
         if len(self._teams) == 1:
             return [whole]
         turns = dealt(whole.size, self._shares)

@@ -134,10 +134,10 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
         )
         for n, host in enumerate(cluster.hosts)
     )
-    kept = min(now.bandwidth / then.bandwidth for now, then in zip(found, cluster.hosts, strict=True))
-    cluster = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
-    cluster = cluster.with_ways_of_devices(kept)  # no device is at hand here: their ways go over the same links
-    cluster = shared(hosts.comm, cluster) or cluster
+    after = replace(cluster, hosts=found, latency=ways.latency, links=ways.links, together=ways.together)
+    slower = after.slowest_way / cluster.slowest_way  # devices' own ways are not timed here: as the slowest of hosts'
+    after = after.with_ways_of_devices(slower)
+    cluster = shared(hosts.comm, after) or after
     hosts.comm.close()
     return cluster
 

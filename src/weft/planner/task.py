@@ -67,7 +67,7 @@ class Sampling:
     weighted: bool = False
     seed: int = 0
     loaders: int = 2  # threads that prepare batches
-    batches: Sequence[np.ndarray] | None = None  # the roots of each of an epoch; None: the training vertices
+    sizes: Sequence[int] | None = None  # how many examples each batch of an epoch has; None: of the training vertices
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,8 +76,10 @@ def limit_of(prediction: Prediction) -> str:
 
 def dry_run(answer: Answer) -> str:
     """What the prediction is based on, in a sentence."""
+    more = answer.looked_at > answer.batches  # the one of the next epoch, by which caches are judged
+    looked_at = "two epochs' batches" if more else f"{answer.looked_at:,} of {answer.batches:,} batches"
     return (
-        f"Looked at {answer.looked_at:,} of {answer.batches:,} batches, standard error {answer.error:.1%}; planning took "
+        f"Looked at {looked_at}, standard error {answer.error:.1%}; planning took "
         f"{seconds(answer.took)}{_of_layers(answer)}."
     )
 

@@ -63,7 +63,7 @@ def task_of(
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=lanes_of(settings, workers, on_device),
-            batches=None if examples is None else [of_batch().roots for of_batch in examples],
+            sizes=None if examples is None else [of_batch().size for of_batch in examples],
         )
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",

@@ -1,10 +1,11 @@
 """Planning again in the midst of a run: with links and processors as they are now, or with work at what its epochs took."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
 
+from weft.plan import Plan
 from weft.planner import Answer, Cluster, Observation, Planner, probe_cluster_again, refined, shared
 from weft.training.planning import answer_for_all
 from weft.training.trainer import Trainer
@@ -25,6 +26,10 @@ class Replanner:
         """The answer for the cluster as it is now, for a run of so many more epochs. All workers call this together."""
         self._before, self._cluster = self._cluster, probe_cluster_again(self._trainer.world, self._cluster)
         return self._answer(left)
+
+    def keep_tried(self, took: Mapping[Plan, float]) -> None:
+        """Keep for later runs what plans took over what was predicted for the cluster as it is known now."""
+        self._planner.earlier.tried(self._cluster).keep(took)
 
     @property
     def changes(self) -> str:

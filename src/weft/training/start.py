@@ -21,6 +21,7 @@ from weft.planner import (
     KeptCluster,
     Planner,
     Prediction,
+    Tried,
     device_now,
     prior,
     probe_briefly,
@@ -104,7 +105,9 @@ def watch_over(
     is known from elsewhere. All workers call this together.
     """
     replanner = Replanner(trainer, planner, cluster, keep)
-    trial = trainer.loader.mode.watched(answer, change, planner.earlier.tried(cluster))
+    trial = trainer.loader.mode.watched(
+        answer, change, Tried(planner.earlier.tried(cluster).factors, replanner.keep_tried)
+    )
     settling = Settling(replanner, len(trainer.loader), change) if cluster.rounds == 0 else None
     epochs = trainer.settings.optimisation.epochs
     return Watch(answer.best, replanner.measured_again, lambda _: replanner.changes, trial, epochs, settling)

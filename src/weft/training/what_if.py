@@ -164,8 +164,8 @@ class WhatIf:
 def _of_first(task: Task, first: int, batch: int, examples: int) -> Task:
     """The same with the first batches of an epoch alone; for more epochs, so that caches pay as in those of all examples."""
     sampling = task.sampling
-    assert sampling is not None and sampling.batches is not None
-    sampling = replace(sampling, batches=sampling.batches[: first * min(batch, sampling.parts)])
+    assert sampling is not None and sampling.sizes is not None
+    sampling = replace(sampling, sizes=sampling.sizes[: first * min(batch, sampling.parts)])
     return replace(task, sampling=sampling, epochs=round(task.epochs * examples / (first * batch)))
 
 

@@ -15,6 +15,7 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
 from weft.planner import KINDS, NEVER, probe_cluster, probe_cluster_again
+from weft.planner.cluster import Device
 from weft.planner.probe import busy
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 
@@ -148,6 +149,7 @@ def test_measured_again():
     def work(world):
         before = probe_cluster(world)
         before = replace(before, work=WORK, hosts=tuple(replace(h, memory=5.0) for h in before.hosts))
+        before = replace(before, device=Device("D", 1e10, 1e12, 1e10, 1e-6, 1e-5, 1e-5, 1e10, 1e9))
         after = probe_cluster_again(world, before)
         with pytest.raises(ConfigError, match="has 1 workers on 1 hosts, this run has 2 on 2: measure this one with"):
             probe_cluster_again(world, before.scaled_to(1))
@@ -158,6 +160,22 @@ def test_measured_again():
     assert (after.work, after.hosts[1].memory) == (WORK, 5.0)
     assert [host.cores for host in after.hosts] == [host.cores for host in before.hosts]
     assert after.latency > 0
+    assert after.device.far_bandwidth == pytest.approx(1e9 * after.slowest_way / before.slowest_way)
+
+
+@pytest.mark.parametrize("hosts", [[0, 0], [0, 1]])
+def test_ways_of_devices_are_as_they_were_once_links_are(hosts):
+    def work(world):
+        before = replace(probe_cluster(world), device=Device("D", 1e10, 1e12, 1e10, 1e-6, 1e-5, 1e-5, 1e10, 1e9))
+        first, *others = before.hosts
+        slow = replace(before, hosts=(replace(first, bandwidth=0.1 * first.bandwidth), *others))
+        slow = slow.with_ways_of_devices(slow.slowest_way / before.slowest_way)
+        return before, slow, probe_cluster_again(world, slow)
+
+    before, slow, after = by_all(hosts, work)[0]
+    several = len(before.hosts) > 1
+    assert slow.device.far_bandwidth == pytest.approx(1e8 if several else 1e9)
+    assert after.device.far_bandwidth == pytest.approx(1e9 * after.slowest_way / before.slowest_way)
 
 
 def test_one_worker():

@@ -15,7 +15,7 @@ from weft.planner.answer import OnDevice
 from weft.report import answer_as_dict, print_answer, write_page
 from weft.report.formats import amount, figure, share
 from weft.report.plan_page import page
-from weft.report.plan_text import memory_of
+from weft.report.plan_text import dry_run, memory_of
 from weft.report.sweep_text import crossovers, efficiencies, say_crossover
 
 MADE = {"usual": answer, "alone": alone, "nasty": nasty}
@@ -39,6 +39,8 @@ def test_the_table_tells_plans_reasons_measurements_and_sweeps():
     for piece in ("split", "best", "310 MB", "measured", "−5.6%", "+102%", "exchange", "not possible here", "GATConv"):
         assert piece in told, piece
     assert "Looked at 4 of 37 batches, standard error 0.6%; planning took 0.31 s." in told
+    one = dry_run(replace(answer(), looked_at=2, batches=1))
+    assert one.startswith("Looked at two epochs' batches, standard error")
     assert told.index("split sends 310 MB") < told.index("bandwidth of the slowest host")
     assert "split from hidden size 64" in told
     assert "here: 1 Gbit/s" in told

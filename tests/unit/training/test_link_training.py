@@ -233,9 +233,10 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     parts = weft.Graph.open(tmp_path / "parts")
     objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
-    sampling = Sampling((-1, -1), 300, batches=[examples().vertices for examples in objective.first_epoch(300)])
+    examples = objective.first_epoch(300)
+    sampling = Sampling((-1, -1), 300, sizes=[of_batch().size for of_batch in examples])
     owners, costs = Owners(parts.bounds), [(1.0, 1.0)] * 2
-    found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs).run()
+    found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs, examples=examples).run()
     assert found.of_epoch == len(ends)
     assert found.batch.seeds == pytest.approx(np.mean([len(batch) for batch in ends]), rel=0.03)
     degrees = np.diff(objective.graph.indptr)
@@ -258,7 +259,7 @@ def test_planning_draws_the_negatives_of_those_batches_alone_that_it_looks_at(gr
     objective.pairs = pairs
     task = task_of(chosen, 2, 128, objective, workers=2)
     parts = given.get("micro_batches", 1)
-    assert sum(map(len, task.sampling.batches)) == objective.count("train") and not drawn
+    assert sum(task.sampling.sizes) == objective.count("train") and not drawn
     owners = Owners(np.array([0, 500, 1000]))
     costs, workers = [(1.0, 1.0)] * 2, Workers(owners, [0, 1])
     found = DryRun(objective.graph, task.sampling, workers, costs, examples=task.examples).run(3)
