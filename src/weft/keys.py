@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -88,32 +88,56 @@ def drawing_alone(*parts: int) -> Iterator[Callable[[], tuple[object, ...]]]:
 @contextmanager
 def generators_kept() -> Iterator[None]:
     """After it torch, on all devices, numpy and Python draw on from where they were before."""
-    import torch
-
-    of_devices, seed = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [], torch.initial_seed()
+    states = GeneratorStates()
     try:
-        with _kept_in_host_memory():
-            yield
+        yield
     finally:
-        if of_devices:
-            torch.cuda.set_rng_state_all(of_devices)
+        states.put_back()
+
+
+class GeneratorStates:
+    """Where the generators of torch, on all devices, numpy and Python were when this was made."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._of_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        self._seed, self._in_host_memory = torch.initial_seed(), _states_in_host_memory()
+
+    def put_back(self) -> None:
+        """Let them draw on from there."""
+        import torch
+
+        _put_back_in_host_memory(*self._in_host_memory)
+        if self._of_devices:
+            torch.cuda.set_rng_state_all(self._of_devices)
         elif torch.cuda.is_initialized():  # by now; it would have begun from here
-            torch.cuda.manual_seed_all(seed)
+            torch.cuda.manual_seed_all(self._seed)
 
 
 @contextmanager
 def _kept_in_host_memory() -> Iterator[None]:
     """After it the generators of torch on the CPU, numpy and Python are as they were."""
-    import torch
-
-    of_torch, of_numpy, of_python = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    states = _states_in_host_memory()
     try:
         yield
     finally:
-        with _TORCH:
-            torch.set_rng_state(of_torch)
-            np.random.set_state(of_numpy)
-            random.setstate(of_python)
+        _put_back_in_host_memory(*states)
+
+
+def _states_in_host_memory() -> tuple[Any, Any, Any]:
+    import torch
+
+    return torch.get_rng_state(), np.random.get_state(), random.getstate()
+
+
+def _put_back_in_host_memory(of_torch: Any, of_numpy: Any, of_python: Any) -> None:
+    import torch
+
+    with _TORCH:
+        torch.set_rng_state(of_torch)
+        np.random.set_state(of_numpy)
+        random.setstate(of_python)
 
 
 def seed_everything(*parts: int) -> None:

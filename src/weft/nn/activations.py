@@ -13,6 +13,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.errors import StorageError
+from weft.keys import GeneratorStates, generators_kept
+from weft.nn.kept_state import KeptState, state_kept
 
 _SMALL = 1 << 12  # bytes that are not worth a trip to a file
 
@@ -25,10 +27,11 @@ Make = Callable[[int, int], tuple[Tensor, ...]]
 def again(make: Make, rows: int, at_once: int, model: nn.Module) -> tuple[Tensor, ...]:
     """What `make` gives for all rows, `at_once` of them at a time; backward each piece is made again, and nothing is kept.
 
-    Only parameters get gradients, and they must be the model's.
+    Only parameters get gradients, and they must be the model's. Each piece, backward too, begins with the random numbers and
+    with what the model keeps, that the first one began with: together they are one forward.
     """
     pieces = [(first, min(first + at_once, rows)) for first in range(0, max(rows, 1), at_once)]
-    return _Again.apply(make, pieces, *(p for p in model.parameters() if p.requires_grad))
+    return _Again.apply(make, pieces, model, *(p for p in model.parameters() if p.requires_grad))
 
 
 def by_rows(model: nn.Module) -> bool:
@@ -36,24 +39,43 @@ def by_rows(model: nn.Module) -> bool:
     return not any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
+class _Beginning:
+    """What a model keeps, and where random numbers are, before a forward."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._states = KeptState(model), GeneratorStates()
+
+    def put_back(self) -> None:
+        """Let the next forward begin there, too."""
+        for state in self._states:
+            state.put_back()
+
+
 class _Again(torch.autograd.Function):
     """Forward: piece by piece. Backward: piece by piece once more, with a gradient that goes straight to the parameters."""
 
     @staticmethod
-    def forward(ctx: Any, make: Make, pieces: list[tuple[int, int]], *parameters: Tensor) -> tuple[Tensor, ...]:
-        ctx.make, ctx.pieces = make, pieces
-        made = [make(*piece) for piece in pieces]
+    def forward(
+        ctx: Any, make: Make, pieces: list[tuple[int, int]], model: nn.Module, *parameters: Tensor
+    ) -> tuple[Tensor, ...]:
+        ctx.make, ctx.pieces, ctx.model, ctx.beginning = make, pieces, model, _Beginning(model)
+        made = []
+        for piece in pieces:
+            ctx.beginning.put_back()
+            made.append(make(*piece))
         return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
-        for first, end in ctx.pieces:
-            with torch.enable_grad():
-                made = ctx.make(first, end)
-            wanted = [(rows, g[first:end]) for rows, g in zip(made, gradients, strict=True) if rows.requires_grad]
-            if wanted:
-                rows, of_rows = zip(*wanted, strict=True)
-                torch.autograd.backward(rows, of_rows)
+        with generators_kept(), state_kept(ctx.model):
+            for first, end in ctx.pieces:
+                ctx.beginning.put_back()
+                with torch.enable_grad():
+                    made = ctx.make(first, end)
+                wanted = [(rows, g[first:end]) for rows, g in zip(made, gradients, strict=True) if rows.requires_grad]
+                if wanted:
+                    rows, of_rows = zip(*wanted, strict=True)
+                    torch.autograd.backward(rows, of_rows)
         return (None,) * len(ctx.needs_input_grad)
 
 

@@ -8,7 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from weft.errors import ModelError
 from weft.exchange import Background, Communicator
+from weft.keys import generators_kept
 from weft.meter import Meter
 from weft.nn import budget as memory
 from weft.nn.activations import Spilled, again, by_rows, kept_by
@@ -17,8 +19,10 @@ from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
+from weft.nn.kept_state import state_kept
 from weft.nn.loading import Files, resident
 from weft.nn.propagate import Course, propagate
+from weft.nn.row_by_row import check_rows
 from weft.nn.rows import Pass, Rows, without_depth
 from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer
 
@@ -179,7 +183,8 @@ class DecoupledModel:
             return max(resident(of, sizes.width, sizes.number) for of in both)
 
         sizes = self._sizes(program, x)
-        fit = memory.fit(sizes, self._budget, count, self._ends_with_mixing(x, program), range_bytes)
+        in_pieces = self._budget is not None and self._ends_with_mixing(x, program)
+        fit = memory.fit(sizes, self._budget, count, in_pieces, range_bytes)
         count = max(int(rounds) for rounds in program.comm.gather(torch.tensor([fit.rounds])))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
@@ -220,19 +225,22 @@ class DecoupledModel:
         if not len(some):
             return 0
         run = Pass([len(some)], [program.keys[0][: len(some)]], ())
-        buffers = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
         stay = [x, *self.model.parameters(), *self.model.buffers()]
-        with torch.enable_grad():
+        with state_kept(self.model), generators_kept(), torch.enable_grad():
             kept = kept_by(lambda: self._dense(some, program, run), stay)
-        for name, buffer in self.model.named_buffers():  # batch normalisation's running averages
-            buffer.copy_(buffers[name])
         return -(-kept // len(some))
 
     def _ends_with_mixing(self, x: Tensor, program: Program) -> bool:
         """Are the mixed rows the model's results, and do its dense layers take each row by itself?"""
-        with torch.no_grad():
+        if not by_rows(self.model):
+            return False
+        try:
+            check_rows(self.model.model, x.shape[1], several=True)  # nor may numbers be drawn for all rows at once
+        except ModelError:
+            return False
+        with state_kept(self.model), generators_kept(), torch.no_grad():
             run = Pass([0], [program.keys[0][:0]], ())
-            return by_rows(self.model) and self._dense(x[:0], program, run)[1]
+            return self._dense(x[:0], program, run)[1]
 
 
 def forward_of(model: nn.Module, width: int) -> BlockModel | DecoupledModel:

@@ -3,6 +3,7 @@
 import copy
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -231,6 +232,37 @@ def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, mo
             assert (got - wanted).abs().max() < 1e-10
 
 
+class Stepping(nn.Module):
+    """It counts its forwards, and draws numbers in the shape of a parameter; or `for_rows`."""
+
+    def __init__(self, for_rows=False):
+        super().__init__()
+        self.convs, self.calls, self.for_rows = nn.ModuleList([GCNConv(WIDTH, 6), GCNConv(6, CLASSES)]), 0, for_rows
+        self.mean = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, edge_index):
+        self.calls += 1
+        x = F.linear(x, self.mean.weight * (torch.rand_like(self.mean.weight) > 0.3)) * (1 + 0.1 * self.calls)
+        x = x + torch.randn_like(x) if self.for_rows else x
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("how", [Fit("again", 7), Fit("again", 100), Fit("files")])
+def test_what_is_computed_again_draws_the_same_and_steps_once(graph, how, monkeypatch):
+    def found(how):
+        monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+        torch.manual_seed(3)
+        worker = Worker(graph, Decoupled(Stepping().double()), BOUNDS[1], Communicator())
+        torch.manual_seed(4)
+        losses = [worker.gradients()[0] for _ in range(2)]
+        return losses, worker.flat(), worker.model.model.calls, torch.rand(1)
+
+    (wanted_losses, wanted, *rest), (losses, got, *others) = found(Fit()), found(how)
+    assert losses == pytest.approx(wanted_losses, rel=1e-12)
+    assert (got - wanted).abs().max() < 1e-12
+    assert rest == others and rest[0] == 2
+
+
 def test_what_follows_the_mixing_is_not_computed_again(graph):
     """A model that goes on behind its last convolution keeps its activations in a file, where memory is short."""
     for name, kept in (("gcn", "again"), ("sage jk", "files")):
@@ -241,6 +273,26 @@ def test_what_follows_the_mixing_is_not_computed_again(graph):
         tight.gradients()
         assert worker.run.fit.activations == "kept"
         assert tight.run.fit.activations == kept
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"),
+    [
+        (Stepping, "again"),
+        (partial(Stepping, for_rows=True), "files"),
+        (of(GCN, 9, 3, norm="PairNorm"), "files"),
+        (of(GCN, 9, 3, norm="LayerNorm"), "files"),
+        (of(GCN, 9, 3, norm="LayerNorm", norm_kwargs={"mode": "node"}), "again"),
+    ],
+)
+def test_rows_that_hang_together_are_not_computed_some_at_a_time(graph, make, kept):
+    """All of them are one mean, or one draw of random numbers."""
+    roomy = Worker(graph, Decoupled(make().double()), BOUNDS[1], Communicator(), budget=1e9)
+    roomy.gradients()
+    budget = (sum(roomy.run.needs.values()) - 8) / 0.93
+    tight = Worker(graph, Decoupled(make().double()), BOUNDS[1], Communicator(), budget=budget)
+    tight.gradients()
+    assert (roomy.run.fit.activations, tight.run.fit.activations) == ("kept", kept)
 
 
 def test_the_comparison_can_fail(graph):
