@@ -243,8 +243,8 @@ void accumulate(Outer *outers, int count, const In<float, 2> &rows_of_x, int thr
             for (int64_t i = n * part / parts, last = n * (part + 1) / parts; i < last; i += PIECE) {
                 const int64_t rows = std::min(PIECE, last - i);
                 // A vector past a row's end holds the next row's first columns, whose products are left out at the end. Only
-                // the last rows have no next one.
-                const bool ends = i + rows == n;
+                // where x ends there may be none.
+                const bool ends = (i + rows - 1) * k + padded > n * k;
                 if (ends)
                     for (int64_t r = 0; r < rows; ++r) std::memcpy(piece + r * padded, x + (i + r) * k, k * sizeof(float));
                 for (int o = 0; o < count; ++o)

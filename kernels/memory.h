@@ -36,17 +36,14 @@ inline Bytes allocate(size_t bytes) {
 template <class T> class Scratch {
   public:
     T *reserve(size_t count) {
-        if (count > capacity_) {
-            memory_ = nullptr;
-            memory_ = allocate((capacity_ = count + count / 4) * sizeof(T));
-        }
+        if (count > capacity_) grow(count);
         return data();
     }
     // Grows and keeps the first `kept` elements.
     T *extend(size_t count, size_t kept) {
         if (count > capacity_) {
             Bytes old = std::move(memory_);
-            memory_ = allocate((capacity_ = count + count / 4) * sizeof(T));
+            grow(count);
             if (kept) std::copy_n(reinterpret_cast<T *>(old.get()), kept, data());
         }
         return data();
@@ -54,6 +51,13 @@ template <class T> class Scratch {
     T *data() const { return reinterpret_cast<T *>(memory_.get()); }
 
   private:
+    void grow(size_t count) {
+        memory_ = nullptr;
+        capacity_ = 0; // where there is no memory
+        memory_ = allocate((count + count / 4) * sizeof(T));
+        capacity_ = count + count / 4;
+    }
+
     Bytes memory_;
     size_t capacity_ = 0;
 };

@@ -24,6 +24,7 @@ template <class Id> class ArrayTable {
         std::fill_n(slots_.data(), vertices_, -1);
         base_ = end_ = 0;
     }
+    void begin_for(int64_t) { begin(); }
     // Values up to base() + values will be stored.
     void reserve(int64_t values, const Id *, int64_t) { end_ = base_ + static_cast<int32_t>(values); }
     int32_t base() const { return base_; }
@@ -42,10 +43,12 @@ template <class Id> class ArrayTable {
 template <class Id> class HashTable {
   public:
     void begin() { reset(bits_); }
+    // Where so many values will be stored, and no others: a table of that size, whatever there was before.
+    void begin_for(int64_t values) { reset(bits_for(values)); }
     int32_t base() const { return 0; }
     // Room for `values` ids, of which the `known` ones are there already and stay.
     void reserve(int64_t values, const Id *known_ids, int64_t known) {
-        const int bits = std::bit_width(static_cast<uint64_t>(values + values / 3));
+        const int bits = bits_for(values);
         if (bits <= bits_) return;
         reset(bits);
         for (int64_t i = 0; i < known; ++i) slot(known_ids[i]) = static_cast<int32_t>(i);
@@ -79,12 +82,16 @@ template <class Id> class HashTable {
     };
     static constexpr Id EMPTY = -1;
 
+    static int bits_for(int64_t values) { return std::bit_width(static_cast<uint64_t>(values + values / 3)); }
     uint64_t home(Id id) const { return (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> shift_; }
     void reset(int bits) {
-        bits_ = std::max(bits, 10);
+        bits = std::max(bits, 10);
+        const uint64_t slots = uint64_t{1} << bits;
+        bits_ = 0; // where there is no memory
+        std::memset(static_cast<void *>(slots_.reserve(slots)), 0xFF, slots * sizeof(Slot)); // id and value -1
+        bits_ = bits;
         shift_ = 64 - bits_;
-        mask_ = (uint64_t{1} << bits_) - 1;
-        std::memset(static_cast<void *>(slots_.reserve(mask_ + 1)), 0xFF, (mask_ + 1) * sizeof(Slot)); // id and value -1
+        mask_ = slots - 1;
     }
 
     Scratch<Slot> slots_;

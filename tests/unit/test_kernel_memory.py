@@ -1,0 +1,64 @@
+"""Kernels where memory ends: they read nothing beyond an array, and work on after they got none."""
+
+import subprocess
+import sys
+
+AT_THE_END = """
+import ctypes
+import mmap
+import numpy as np
+from weft import _kernels
+
+page, protect = mmap.PAGESIZE, ctypes.CDLL(None).mprotect
+protect.argtypes = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+for n in range(512, 530):
+    for k in range(1, 21):
+        size = 4 * n * k
+        end = -(-size // page) * page
+        memory = mmap.mmap(-1, end + page)
+        assert protect(ctypes.addressof(ctypes.c_char.from_buffer(memory)) + end, page, 0) == 0  # nobody reads there
+        x = np.frombuffer(memory, np.float32, n * k, end - size).reshape(n, k)
+        x[:] = np.arange(n * k).reshape(n, k) % 7
+        g = (np.arange(2 * n, dtype=np.float32) % 5).reshape(n, 2)
+        w = np.empty((2, k), dtype=np.float32)
+        _kernels.multiply_transposed(g, x, w, 1)
+        assert (w == g.T @ x).all()
+print("all read")
+"""
+
+STARVED = """
+import resource
+import numpy as np
+from weft import _kernels
+
+def sample(kernel, fanout):
+    lists, seeds = (np.array([0, 2]), np.array([0, 1])), np.array([0])
+    return kernel.sample(*lists, seeds, [fanout], [1], None, None, True, False, 0, 1)
+
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+for room in (100, 200, 300, 400, 500):  # with each, something else is not to be had
+    kernel = _kernels.HashSampler64()
+    wanted = [part.tolist() for part in sample(kernel, 3)[1][0][:2]]
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (room << 20), resource.RLIM_INFINITY))
+    try:
+        sample(kernel, 16 << 20)
+    except MemoryError:
+        print("none left")
+    assert [part.tolist() for part in sample(kernel, 3)[1][0][:2]] == wanted
+    resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+"""
+
+
+def printed(script):
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, (run.returncode, run.stderr)
+    return run.stdout.split("\n")[:-1]
+
+
+def test_nothing_is_read_behind_the_last_row():
+    assert printed(AT_THE_END) == ["all read"]
+
+
+def test_a_sampler_works_on_after_it_got_no_memory():
+    told = printed(STARVED)
+    assert len(told) >= 3 and {*told} == {"none left"}
