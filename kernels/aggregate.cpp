@@ -267,8 +267,9 @@ void film_backward_src(In<int64_t> t_indptr, In<int32_t> t_dst, In<T, 2> x, In<T
 }
 
 template <class T> void bind_for(nb::module_ &m) {
-    m.def("sum_rows", &sum_rows<T>, nb::arg("indptr"), nb::arg("other"), nb::arg("edge").none(), nb::arg("weight").none(),
-          nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("onto"), nb::arg("threads"));
+    m.def("sum_rows", &sum_rows<T>, nb::arg("indptr"), nb::arg("other").noconvert(), nb::arg("edge").none(),
+          nb::arg("weight").none(), nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("onto"),
+          nb::arg("threads"));
     m.def("add_rows_at", &add_rows_at<T>, nb::arg("rows").noconvert(), nb::arg("at"), nb::arg("out").noconvert());
     m.def("edge_dot", &edge_dot<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("g").noconvert(),
           nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("threads"));

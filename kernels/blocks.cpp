@@ -1,5 +1,7 @@
 // A block seen otherwise: its edges by source, its edges' destinations, and with a self-loop at each destination.
 #include <algorithm>
+#include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "arrays.h"
@@ -28,6 +30,7 @@ void transpose(In<int64_t> indptr, In<int32_t> src, Array<int64_t> t_indptr, Arr
     const int32_t *source = src.data();
     int64_t *t_offset = t_indptr.data();
     int32_t *dst = t_dst.data(), *edge = t_edge.data();
+    if (edges > std::numeric_limits<int32_t>::max()) throw std::overflow_error("transpose: more than 2^31 edges");
     nb::gil_scoped_release released;
     const int used = useful_threads(edges, threads, 1 << 16);
     auto cut = [&](int t) {

@@ -211,7 +211,7 @@ template <class Id, class Table> class Sampler {
         measure(lists, hop, offset, threads);
         const int64_t edges = offset[num_dst];
         if (num_dst + edges >= (int64_t{1} << 30))
-            throw std::length_error("a block of more than 2^30 edges: use a smaller batch or smaller fanouts");
+            throw std::overflow_error("a block of more than 2^30 edges: use smaller batches or fanouts, or more workers");
         result.src = {Pool::take(pool_, edges * sizeof(int32_t)), edges};
         if (want_edge_ids) result.edge_ids = {Pool::take(pool_, edges * sizeof(int64_t)), edges};
         vertices_.extend(num_dst + edges, num_dst);

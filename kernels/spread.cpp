@@ -22,12 +22,13 @@ template <class Id, class Table> class Numbering {
     // `unique` has room for all ids; `slots[i]` becomes the number of ids[i]. How many distinct ones?
     int64_t number(In<Id> ids, Array<Id> unique, Array<int32_t> slots) {
         const auto count = static_cast<int64_t>(ids.size());
-        if (count >= (int64_t{1} << 30)) throw std::length_error("more than 2^30 ids at once: use smaller batches");
+        if (count >= (int64_t{1} << 30))
+            throw std::overflow_error("more than 2^30 ids at once: use smaller batches or fanouts, or more workers");
         if (static_cast<int64_t>(unique.size()) < count || static_cast<int64_t>(slots.size()) != count)
             throw std::invalid_argument("number: the outputs are too small");
         const Id *from = ids.data();
         nb::gil_scoped_release released;
-        table_.begin();
+        table_.begin_for(count);
         table_.reserve(count, nullptr, 0);
         const int32_t base = table_.base();
         int32_t known = 0;

@@ -45,7 +45,8 @@ class EdgeLists:
         assert self.edge is None
         if len(self.other) > np.iinfo(np.int32).max:
             raise ConfigError(
-                f"the graph has {len(self.other):,} edges, more than tp-decoupled can turn around: choose plan = 'halo'"
+                f"the graph has {len(self.other):,} edges, more than tp-decoupled can turn around: choose plan = 'halo', on "
+                f"several workers"
             )
         if not self.other.is_cpu:
             other, edge = torch.sort(self.other, stable=True)

@@ -26,6 +26,8 @@ from weft.sampling import Block, Topology, keys_of
 # when all is, so of what travels an eighth is not overlapped.
 ROUNDS = 8
 
+_MOST_VERTICES = np.iinfo(np.int32).max  # of a block
+
 
 @dataclass(frozen=True)
 class SliceSpan(Movable):
@@ -83,7 +85,7 @@ def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:
     """A layer that goes over all edges; of the inputs it needs this worker's own rows."""
     graph, comm, background, bounds = team.graph, team.compute, team.background, tuple(team.owners.bounds.tolist())
     assert team.owners.size == len(bounds) - 1 == comm.size
-    if bounds[-1] > np.iinfo(np.int32).max:
+    if bounds[-1] > _MOST_VERTICES:
         raise ConfigError(
             f"the graph has {bounds[-1]:,} vertices, more than a worker can hold columns of: choose plan = 'halo', where "
             f"each holds its own vertices and what they need"
@@ -99,6 +101,11 @@ def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:
 def whole_block(graph: Topology) -> Block:
     """All lists of a graph as one block, each vertex a source and a destination."""
     edges, vertices = len(graph.indices), len(graph.indptr) - 1
+    if vertices > _MOST_VERTICES:
+        raise ConfigError(
+            f"the graph has {vertices:,} vertices, more than one worker can hold as one block: use batches, or several "
+            f"workers with plan = 'halo'"
+        )
     ids = torch.arange(edges) if edge_arrays(graph) else None
     src = torch.from_numpy(np.array(graph.indices, dtype=np.int32))
     return Block(torch.from_numpy(np.array(graph.indptr, dtype=np.int64)), src, vertices, ids)

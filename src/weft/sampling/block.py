@@ -11,10 +11,12 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.devices import Movable
+from weft.errors import ConfigError
 from weft.graph import Importance, SelfLoops
 from weft.operations import Turned
 
 T = TypeVar("T")
+_MOST_EDGES = np.iinfo(np.int32).max  # that can be numbered where blocks are turned around
 
 
 class Topology(Protocol):
@@ -68,6 +70,11 @@ class Block(Movable):
 
     def transposed(self) -> Turned:
         """The edges by source, in edge order."""
+        if self.num_edges > _MOST_EDGES:
+            raise ConfigError(
+                f"a layer has {self.num_edges:,} edges on one worker, more than gradients can be sent back by: use smaller "
+                f"batches or fanouts, or, on the full graph, plan = 'halo' on several workers"
+            )
         make = _transpose if self.src.is_cpu else _transpose_anywhere
         return self.remembered("transposed", lambda: make(self))
 
@@ -160,6 +167,14 @@ def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:
         return torch.from_numpy(values[block.edge_ids.numpy()])
 
     return block.values[name] if name in block.values else block.from_host(look_up)
+
+
+def are_few(pairs: int, edges: int) -> bool:
+    """Is a table of all possible pairs, such as relations times vertices, worth its memory for so many edges?
+
+    If not, those that there are edges of are to be found by sorting.
+    """
+    return pairs <= max(8 * edges, 1 << 20)
 
 
 def keys_of(graph: Topology, vertices: np.ndarray) -> Tensor:

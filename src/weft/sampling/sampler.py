@@ -1,7 +1,8 @@
 """A batch's seeds to blocks, hop by hop, each draw a pure function of its key: what samplers share, and the usual one."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import ClassVar, TypedDict, Unpack
 
 import numpy as np
@@ -118,6 +119,12 @@ class KernelSampler(Sampler):
             return _kernels.HashSampler64()
         return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()
 
+    def _blocks(
+        self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
+    ) -> tuple[np.ndarray, list[Block]]:
+        with _in_numbers():
+            return super()._blocks(seeds, hops, epoch, batch, stream)
+
 
 class NeighborSampler(KernelSampler):
     """Each vertex draws as many in-neighbours as the fanout says, from its own stream of randomness."""
@@ -175,7 +182,8 @@ class Numbering:
         """The distinct ids of all parts, in order of appearance; and each part's places among them, int32."""
         ids = np.concatenate(parts)
         unique, slots = np.empty_like(ids), np.empty(len(ids), dtype=np.int32)
-        count = self._kernel.number(ids, unique, slots)
+        with _in_numbers():
+            count = self._kernel.number(ids, unique, slots)
         return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
 
 
@@ -210,6 +218,15 @@ def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence
     return kind
 
 
+@contextmanager
+def _in_numbers() -> Iterator[None]:
+    """What is more than local numbers of 32 bits hold is refused by the kernel, which says what to do."""
+    try:
+        yield
+    except OverflowError as error:
+        raise ConfigError(str(error)) from None
+
+
 def _block(indptr: np.ndarray, src: np.ndarray, num_src: int, edge_ids: np.ndarray | None) -> Block:
     edges = None if edge_ids is None else torch.from_numpy(edge_ids)
     return Block(torch.from_numpy(indptr), torch.from_numpy(src), num_src, edges)
@@ -219,7 +236,7 @@ def _checked_weights(weights: np.ndarray | None) -> np.ndarray | None:
     """Weights as float32, refused when one could not be a rate."""
     if weights is None:
         return None
-    if len(weights) and not (np.isfinite(weights).all() and weights.min() >= 0):
+    if len(weights) and not (weights.min() >= 0 and weights.max() < np.inf):  # NaN is neither
         at = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
         raise InputError(f"edge weight {weights[at]} at edge {at} can't be sampled by: weights must be finite and >= 0")
     return np.ascontiguousarray(weights, dtype=np.float32)

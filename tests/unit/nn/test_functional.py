@@ -4,6 +4,7 @@ import block_twins
 import pytest
 import torch
 
+from weft.errors import ConfigError
 from weft.keys import key, mix64
 from weft.nn import functional, sums
 from weft.nn.conv import film
@@ -204,6 +205,12 @@ def test_transposing_a_large_block_with_threads():
     block = random_block(5000, 20_000, 300_000)
     for got, want in zip(block.transposed(), _transpose_anywhere(block), strict=True):
         assert torch.equal(got, want)
+
+
+def test_more_edges_than_can_be_turned_around_are_refused():
+    block = Block(torch.tensor([0, 2**31]), torch.zeros(1, dtype=torch.int32).expand(2**31), 1)
+    with pytest.raises(ConfigError, match=r"2,147,483,648 edges on one worker.*plan = 'halo' on several workers"):
+        block.transposed()
 
 
 class TestDropout:

@@ -18,7 +18,7 @@ from weft.exchange import Background, Communicator, Owners
 from weft.graph import Graph
 from weft.nn import BlockModel, build
 from weft.placements import Cooperation, Team, ranges_of
-from weft.placements.slices import build_slices
+from weft.placements.slices import build_slices, whole_block
 from weft.plan import tp
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
@@ -345,3 +345,17 @@ def test_too_many_vertices_are_refused():
 
     with pytest.raises(ConfigError, match=r"2,147,483,648 vertices.*plan = 'halo'"):
         build_slices(Team(Large(), Owners(np.array([0, 2**31])), Communicator(), Communicator(), []))
+
+
+def test_too_many_vertices_for_one_block_are_refused():
+    class Long:
+        def __len__(self):
+            return 2**31 + 1
+
+    class Large:
+        indptr, indices = Long(), np.zeros(0, dtype=np.int64)
+
+    with pytest.raises(
+        ConfigError, match=r"2,147,483,648 vertices.*use batches, or several workers with plan = 'halo'"
+    ):
+        whole_block(Large())

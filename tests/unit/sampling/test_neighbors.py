@@ -277,3 +277,9 @@ def test_mistakes_are_named():
     bad = Lists(lists.indptr, lists.indices, np.full(500, -1, dtype=np.float32))
     with pytest.raises(InputError, match=r"edge weight -1\.0 at edge 0"):
         NeighborSampler(bad, [2], weighted=True)
+
+
+def test_more_edges_than_are_counted_are_refused():
+    lists = Lists(np.array([0, 1 << 30]), np.zeros(1, dtype=np.int32))  # none of them is read
+    with pytest.raises(ConfigError, match=r"more than 2\^30 edges: use smaller batches or fanouts, or more workers"):
+        NeighborSampler(lists, [-1]).sample(torch.tensor([0]), 0, 0)
