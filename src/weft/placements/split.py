@@ -18,7 +18,7 @@ from weft.graph import running_sum
 from weft.placements.edges import Edges, EdgesById, OthersEdges
 from weft.placements.layer import SplitLayer
 from weft.placements.team import OWNER, RELATION_COUNT, Hop, Position, Team
-from weft.sampling import Block, edge_values, keys_of
+from weft.sampling import Block, are_few, edge_values, keys_of
 
 
 @dataclass
@@ -156,7 +156,11 @@ def mark_relations(block: Block, types: Tensor) -> None:
     relations = int(types.max()) + 1 if len(types) else 1
     slots = block.dst().long() * relations + types.long()
     block.values["edge_type"] = types
-    block.values[RELATION_COUNT] = torch.bincount(slots, minlength=block.num_dst * relations)[slots].int()
+    if are_few(block.num_dst * relations, block.num_edges):
+        counts = torch.bincount(slots, minlength=block.num_dst * relations)
+    else:
+        _, slots, counts = slots.unique(return_inverse=True, return_counts=True)
+    block.values[RELATION_COUNT] = counts[slots].int()
 
 
 def cut(

@@ -10,6 +10,8 @@ from torch_geometric.nn import FiLMConv, GCNConv, RGATConv, RGCNConv
 from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel, LayerwiseRunner, build
 from weft.nn.conv.relations import by_destination, by_source
+from weft.placements.split import mark_relations
+from weft.placements.team import RELATION_COUNT
 from weft.sampling import Block, NeighborSampler
 
 RELATIONS = 5  # the fourth has no edges
@@ -189,6 +191,39 @@ def test_pairs_hold_every_edge_once(destinations, sources, edges):
     found = [(int(relation[pair]), int(other.rows.src[pair])) for pair in other.block.src.tolist()]
     assert found == list(zip(types.tolist(), block.src.tolist(), strict=True))
     assert len(set(found)) == other.block.num_src
+
+
+@pytest.mark.parametrize(("destinations", "sources", "edges"), [(20, 50, 200), (20, 50, 0), (3, 3, 40), (1, 9, 1)])
+def test_pairs_are_the_same_whether_they_are_counted_or_sorted(monkeypatch, destinations, sources, edges):
+    indptr = torch.randint(edges + 1, (destinations - 1,)).sort().values
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), indptr, torch.tensor([edges])])
+    src, types = torch.randint(sources, (edges,), dtype=torch.int32), torch.randint(RELATIONS, (edges,))
+
+    def found():
+        block = Block(indptr, src, sources)
+        mark_relations(block, types)
+        by, other = by_destination(block, lambda _: types, RELATIONS), by_source(block, lambda _: types, RELATIONS)
+        blocks = by.block, by.join, other.rows, other.block
+        tensors = [tensor for one in blocks for tensor in (one.indptr, one.src, torch.tensor(one.num_src))]
+        return [*tensors, by.edges, block.values[RELATION_COUNT], torch.tensor([by.bounds, other.bounds])]
+
+    counted = found()
+    for module in ("nn.conv.relations", "placements.split"):
+        monkeypatch.setattr(f"weft.{module}.are_few", lambda *_: False)
+    for one, other in zip(counted, found(), strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+def test_memory_goes_by_the_pairs_that_there_are():
+    """Of 2e10 possible ones."""
+    edges, vertices, relations = 1000, 1_000_000, 20_000
+    indptr = torch.cat([torch.arange(edges), torch.full((vertices - edges + 1,), edges)])
+    block = Block(indptr, torch.randint(vertices, (edges,), dtype=torch.int32), vertices)
+    types = torch.arange(edges) * 17 % relations
+    mark_relations(block, types)
+    assert block.values[RELATION_COUNT].tolist() == [1] * edges
+    assert by_destination(block, lambda _: types, relations).block.num_dst == edges
+    assert by_source(block, lambda _: types, relations).block.num_src == edges
 
 
 CONVERTED = {

@@ -17,7 +17,7 @@ from weft.errors import ModelError
 from weft.exchange import Route
 from weft.operations import linear
 from weft.placements import SliceSpan, everyones
-from weft.sampling import Block
+from weft.sampling import Block, are_few
 
 
 @dataclass(frozen=True)
@@ -82,14 +82,7 @@ def check_types(types: Tensor, relations: int) -> None:
 
 def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestination:
     count = block.num_dst
-    slots = relation_slots(block.dst(), types, count, relations)
-    if relations * count < 1 << 31:  # sorted by counting: as a block whose sources are the pairs
-        offsets, _, edges = Block(block.indptr, slots.int(), relations * count).transposed()
-        lengths, edges = offsets.diff(), edges.long()
-    else:
-        edges, lengths = slots.argsort(stable=True), torch.bincount(slots, minlength=relations * count)
-    pairs = lengths.nonzero().flatten()
-    lengths = lengths[pairs]
+    pairs, lengths, edges = _grouped(block, relation_slots(block.dst(), types, count, relations), relations * count)
     indptr = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
     at = Block(torch.arange(len(pairs) + 1, device=pairs.device), (pairs % max(count, 1)).int(), count)
     to_destinations, of_pairs, _ = at.transposed()
@@ -101,13 +94,27 @@ def _by_destination(block: Block, types: Tensor, relations: int) -> ByDestinatio
     )
 
 
+def _grouped(block: Block, slots: Tensor, possible: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The pairs that a block's edges are of, rising; how many edges each has; and the edges by pair, in their order."""
+    if possible < 1 << 31 and are_few(possible, block.num_edges):  # counted: as a block whose sources are the pairs
+        offsets, _, edges = Block(block.indptr, slots.int(), possible).transposed()
+        lengths = offsets.diff()
+        pairs = lengths.nonzero().flatten()
+        return pairs, lengths[pairs], edges.long()
+    edges = slots.argsort(stable=True)
+    return *slots[edges].unique_consecutive(return_counts=True), edges
+
+
 def _by_source(block: Block, types: Tensor, relations: int) -> BySource:
     count = block.num_src
     slots = relation_slots(block.src, types, count, relations)
-    there = slots.new_zeros(relations * count, dtype=torch.bool)
-    there[slots] = True
-    pairs = there.nonzero().flatten()
-    number = there.cumsum(0)[slots] - 1
+    if are_few(relations * count, block.num_edges):
+        there = slots.new_zeros(relations * count, dtype=torch.bool)
+        there[slots] = True
+        pairs = there.nonzero().flatten()
+        number = there.cumsum(0)[slots] - 1
+    else:
+        pairs, number = slots.unique(return_inverse=True)
     rows = Block(torch.arange(len(pairs) + 1, device=pairs.device), (pairs % max(count, 1)).int(), count)
     return BySource(rows, _bounds(pairs, count, relations), Block(block.indptr, number.int(), len(pairs)))
 
