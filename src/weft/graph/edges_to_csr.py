@@ -260,11 +260,14 @@ def _number_as_weight(chunk: EdgeChunk) -> np.ndarray:
 
 
 def check_weights(weights: np.ndarray, first: int) -> None:
-    """Refuse weights that are no numbers; `first`: the first one's edge."""
-    wrong = ~np.isfinite(weights)
+    """Refuse weights that are no numbers of float32; `first`: the first one's edge."""
+    with np.errstate(over="ignore"):
+        wrong = ~np.isfinite(weights.astype(np.float32, copy=False))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise InputError(f"the weight of edge {first + at} is {weights[at]}: weights must be finite numbers")
+        raise InputError(
+            f"the weight of edge {first + at} is {weights[at]}: weights must be finite numbers, none beyond float32"
+        )
 
 
 def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:

@@ -127,6 +127,17 @@ def test_a_folder_of_npy_files(folder, tmp_path, capsys):
     assert abs(sum(part["share"] for part in figures["skew"]) - 1) < 1e-9
 
 
+def test_weights_beyond_float32_leave_the_graph_that_is_there(folder, tmp_path, capsys):
+    np.save(folder / "edge_weight.npy", np.ones(400))
+    assert main(["import", str(folder), str(tmp_path / "g")]) == 0
+    np.save(folder / "edge_weight.npy", np.r_[np.ones(7), 1e39, np.ones(392)])
+    assert main(["import", str(folder), str(tmp_path / "g"), "--overwrite"]) == 2
+    assert "edge 7 is 1e+39: weights must be finite numbers, none beyond float32" in capsys.readouterr().err
+    assert (Graph.open(tmp_path / "g").edge_weight == 1).all()
+    with pytest.raises(InputError, match=r"the weight of edge 1 is 1e\+39"):
+        Graph.from_arrays(np.array([[0, 1], [1, 0]]), edge_weight=np.array([1, 1e39]))
+
+
 def test_cora_comes_with_weft(tmp_path):
     assert main(["import", "cora", str(tmp_path / "g")]) == 0
     graph = Graph.open(tmp_path / "g")
