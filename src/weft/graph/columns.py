@@ -70,6 +70,18 @@ def _integers_one_by_one(texts: pa.Array) -> pa.Array:
     raise AssertionError("texts that are integers are spelled like them")
 
 
+def typed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Texts as the integers or numbers that they all spell, null where a CSV says that there is none; else as they are."""
+    trimmed = pc.ascii_trim_whitespace(texts)
+    missing = pc.is_in(trimmed, pa.array(pa.csv.ConvertOptions().null_values, texts.type))
+    for kind in (pa.int64(), pa.float64()):
+        try:
+            return pc.if_else(missing, None, trimmed).cast(kind)
+        except pa.ArrowException:
+            continue
+    return texts
+
+
 def is_string(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
 

@@ -15,7 +15,8 @@ from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
-from weft.graph.tables import Table, VertexTable, edge_ends, known_edges
+from weft.graph.table_file import Table
+from weft.graph.tables import VertexTable, edge_ends, known_edges
 from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
@@ -123,7 +124,8 @@ def _edges(
     table, weight, row = relation.table, relation.weight, 0
     names = [kinds[end].names for end in relation.ends]
     textual = {column: ids.textual for column, ids in zip(relation.wanted, names, strict=True)}
-    for batch in known_edges(table, textual, [weight] if weight else []):
+    weights_of = [weight] if weight else []
+    for batch in known_edges(table, textual, weights_of, weights_of):
         ends = [
             edge_ends(batch.column(column), ids, table.path, row, column) + starts[kind]
             for column, ids, kind in zip(relation.wanted, names, relation.ends, strict=True)

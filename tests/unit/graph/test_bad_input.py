@@ -225,7 +225,7 @@ class TestTables:
 
     def test_lists_that_get_longer_later(self, tables, tmp_path, capsys, monkeypatch):
         self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=[[1.0], [1.0], [1.0, 2.0]])
-        monkeypatch.setattr("weft.graph.tables._ROWS", 2)
+        monkeypatch.setattr("weft.graph.table_file._ROWS", 2)
         told = self.refuse(capsys, tmp_path, tables, "--features", "f0")
         assert "the lists of column f0 from row 2 on have 2 values, those before 1; all must be as long" in told
 

@@ -158,12 +158,58 @@ def test_names_in_a_csv_that_are_integers_are_so(tmp_path):
 
 
 def test_names_in_a_csv_that_late_are_no_integers_make_all_text(tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.graph.tables._CSV_BLOCK", 64)
+    monkeypatch.setattr("weft.graph.table_file._CSV_BLOCK", 64)
     many = "".join(f"{vertex},1\n" for vertex in range(100))
     names, edges = imported(tmp_path, edges="99,007\n", nodes=f"{many}007,1\n")
     assert names == [*map(str, range(100)), "007"] and edges == [(99, 100)]
     names, _ = imported(tmp_path, "--ids", "names", edges=f"{many}007,x\n")
     assert set(names) == {*map(str, range(100)), "007", "x"}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """The types of a text's columns are guessed by its first 64 bytes."""
+    monkeypatch.setattr("weft.graph.table_file._CSV_BLOCK", 64)
+
+
+EDGES_AT_LAST = "src,dst,w\n" + "".join(f"{edge},0,1\n" for edge in range(40)) + "40,1,0.5\n"
+
+
+def tables(folder, nodes, edges=EDGES_AT_LAST):
+    (folder / "nodes.csv").write_text("id,f,y,s\n" + "".join(f"{vertex},1,{nodes[0]}\n" for vertex in range(40)))
+    with open(folder / "nodes.csv", "a") as file:
+        file.write(f"40,0.5,{nodes[1]}\n41,1e-1,{nodes[0]}\n")
+    (folder / "edges.csv").write_text(edges)
+    return [str(folder / "edges.csv"), str(folder / "out"), "--nodes", str(folder / "nodes.csv")]
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "labels", "splits"),
+    [
+        (",", "3,train", [-1, 3, -1], [3, 0, 3]),
+        ("7,0", "NA,1", [7, -1, 7], [0, 1, 0]),
+        ("2,test", "1e0,train", [2, 1, 2], [2, 0, 2]),
+        ("5,test", "some,", [0, 1, 0], [2, 3, 2]),
+        ("true,val", "none,test", [1, 0, 1], [1, 2, 1]),
+    ],
+)
+def test_columns_of_a_csv_may_change_late(tmp_path, capsys, small_blocks, first, later, labels, splits):
+    given = tables(tmp_path, (first, later))
+    named = ["--features", "f", "--label", "y", "--weight", "w", "--split-column", "s"]
+    assert main(["import", *given, *named]) == 0, capsys.readouterr().err
+    graph = Graph.open(tmp_path / "out")
+    last = slice(39, None)
+    assert graph.features[last, 0].tolist() == pytest.approx([1, 0.5, 0.1]) and (graph.features[:40] == 1).all()
+    assert graph.labels[last].tolist() == labels and (graph.labels[:39] == labels[0]).all()
+    assert sorted(graph.edge_weight.tolist()) == [0.5, *[1] * 40]
+    assert graph.split[last].tolist() == splits
+
+
+def test_a_column_that_changes_late_to_what_is_no_number_says_so(tmp_path, capsys, small_blocks):
+    given = tables(tmp_path, ("1,0", "1,0"), "src,dst,w\n" + "0,1,1\n" * 40 + "0,1,heavy\n")
+    assert main(["import", *given, "--weight", "w"]) == 2
+    told = capsys.readouterr().err
+    assert "'heavy'" in told and "holds other values at first; write them alike, or save the table as Parquet" in told
 
 
 @pytest.mark.parametrize("nodes", ["0,1\n1,2\n", "5,1\n1,2\n"])
