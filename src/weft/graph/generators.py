@@ -38,6 +38,12 @@ def rmat(
         raise ConfigError(
             f"skew {skew} is not possible: the shares of three quarters must be positive and sum to at most 1"
         )
+    inside = skew[0] >= 1 / 65536 or min(skew[1:]) >= 0.001 or (vertices > 1 and vertices & (vertices - 1) == 0)
+    if not inside:  # draws beyond the last vertex are made again
+        raise ConfigError(
+            f"skew {skew} is not possible for {vertices:,} vertices: next to no edge would fall among them; give the first "
+            f"quarter a share, or the second and the third"
+        )
     random = _random(seed, 0)
     relabel = random.permutation(vertices).astype(np.int32)
     edge_key = key(Stream.GENERATE, seed, 1)

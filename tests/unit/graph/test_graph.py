@@ -100,6 +100,11 @@ def test_rmat_is_skewed(tmp_path):
 def test_generating_nonsense_is_refused(tmp_path, capsys):
     with pytest.raises(ConfigError, match="0 vertices"):
         rmat(tmp_path / "g", vertices=0, edges=5)
+    for skew in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1e-6, 0.5, 0.5e-3)):
+        with pytest.raises(ConfigError, match="for 1,000 vertices: next to no edge would fall among them"):
+            rmat(tmp_path / "g", vertices=1000, edges=5, skew=skew)
+    assert rmat(tmp_path / "g", vertices=1024, edges=5, skew=(0, 0, 0)).num_edges == 5
+    assert rmat(tmp_path / "h", vertices=1000, edges=5, skew=(0, 0.5, 0.5)).num_edges == 5
     assert main(["generate", "communities", str(tmp_path / "g"), "--train", "2"]) == 2
     assert "train = 2.0" in capsys.readouterr().err
 
