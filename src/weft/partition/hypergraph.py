@@ -15,6 +15,7 @@ import numpy as np
 import weft.placements
 import weft.sampling
 from weft import _kernels
+from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback, running_sum
 from weft.partition.goal import TrainingTask, unheard
 from weft.partition.simulator import seeds_of
@@ -24,6 +25,7 @@ _ID = np.int32
 _ROWS = 1  # the phase of the full graph's rows: they cross in all layers alike
 _FETCH = 0  # the phase in which inputs come; layers have a phase each, in which their rows come and their sums go
 _CERTAIN = 1 - 1e-6  # a chance above this counts as this: its logarithm must be a number
+_MOST_VERTICES = np.iinfo(_ID).max
 
 
 def sampled_hypergraph(
@@ -43,6 +45,7 @@ def sampled_hypergraph(
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
+    check_count(graph)
     if task.whole:
         return _nets_of_all(graph, task, pins)
     nets, each = _kernels.Nets(graph.num_vertices), range(threads)
@@ -169,6 +172,7 @@ def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple
     """
     if task.whole:
         return np.full(graph.num_vertices, float(len(task.fanouts))), np.ones(graph.num_vertices)
+    check_count(graph)
     vertices, seeds = graph.num_vertices, seeds_of(graph)
     indptr, out = np.empty(vertices + 1, dtype=np.int64), np.empty(graph.num_edges, dtype=graph.indices.dtype)
     _kernels.out_lists(graph.indptr, graph.indices, indptr, out, threads)
@@ -183,3 +187,12 @@ def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple
         _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
         reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN)))
     return draws, reached[:, 0]
+
+
+def check_count(graph: Graph) -> None:
+    """Refuse a graph of more vertices than draws, and the rows that they move, are counted for."""
+    if graph.num_vertices > _MOST_VERTICES:
+        raise ConfigError(
+            f"the graph has {graph.num_vertices:,} vertices, more than what training draws can be foretold of: allocate by "
+            f"--method fennel, kaminpar or metis, without --by-draws and --balance-work"
+        )

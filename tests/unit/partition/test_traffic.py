@@ -430,6 +430,20 @@ def test_expected_draws_are_those_of_many_batches(graph):
     assert np.corrcoef(expected[often], drawn[often])[0, 1] > 0.97
 
 
+def test_more_vertices_than_are_counted_are_refused(graph, monkeypatch):
+    monkeypatch.setattr("weft.partition.hypergraph._MOST_VERTICES", 2999)
+    task = TrainingTask((4, 6), 100)
+    for work in (
+        lambda: allocate(graph, 2, "traffic"),
+        lambda: expected_draws(graph, task),
+        lambda: sampled_hypergraph(graph, task, count=1, epochs=range(1)),
+    ):
+        with pytest.raises(ConfigError, match=r"has 3,000 vertices.*--method fennel"):
+            work()
+    whole = TrainingTask((-1, -1), 100, placements=("pull",) * 2, whole=True)
+    assert (expected_draws(graph, whole) == 2).all()
+
+
 def test_rows_that_are_kept_are_those_read_most(graph):
     task = TrainingTask((4, 6), 100)
     read, sampler = np.zeros(graph.num_vertices), NeighborSampler(graph, task.fanouts)

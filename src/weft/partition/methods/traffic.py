@@ -19,7 +19,7 @@ from weft.graph import Graph, ProgressCallback
 from weft.keys import Stream, generator
 from weft.memory import trim
 from weft.partition.goal import PartitionGoal, TrainingTask, part_limits
-from weft.partition.hypergraph import draws_and_reads, kept_rows, sampled_hypergraph
+from weft.partition.hypergraph import check_count, draws_and_reads, kept_rows, sampled_hypergraph
 from weft.partition.methods import PartitionMethod
 from weft.partition.methods.kaminpar import KaminparGraph
 from weft.partition.methods.random import RandomMethod
@@ -56,6 +56,7 @@ class TrafficMethod(PartitionMethod):
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
+        check_count(graph)
         task = goal.task or _any_task(goal)
         draws, reads = draws_and_reads(graph, task, goal.threads)
         kept = kept_rows(reads, task.cache, goal.parts)
