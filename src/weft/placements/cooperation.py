@@ -112,10 +112,10 @@ class Cooperation:
         """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, sent to all."""
         comm, own = self.team.comm, np.flatnonzero(homes == self.team.comm.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
-        lacked = count_misses(block, self.team.owners.member_of(vertices), comm.size)
+        lacked = count_misses(block, self.team.owners.member_of(vertices), comm.size).astype(np.int32)
         ((theirs, counts),) = comm.arrays_to_all([lacked.ravel()], "sample")
         numbers_of = np.split(theirs, np.cumsum(counts)[:-1])
-        found = np.empty((len(seeds), comm.size), dtype=np.int64)
+        found = np.empty((len(seeds), comm.size), dtype=np.int32)
         for worker, numbers in enumerate(numbers_of):
             found[homes == worker] = lacked if worker == comm.rank else numbers.reshape(-1, comm.size)
         return found

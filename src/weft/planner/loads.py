@@ -312,7 +312,7 @@ class Counted:
         if part.placed.key.state == HOME and part.top and uneven:  # seeds leave homes that are too full:
             sample["even"] += uneven  # every worker tells how many of their neighbours each one lacks
             sample["draw"] += drawn.lists.sum(1) * uneven / max(1.0, self._batch.seeds)
-            load.tell(others(np.full((self._workers, self._workers), uneven * 8.0)))
+            load.tell(others(np.full((self._workers, self._workers), uneven * 4.0)))
         if part.asks:
             asked, edges = others(drawn.destinations), others(drawn.lists)
             load.tell(asked * id_bytes, ask=asked)

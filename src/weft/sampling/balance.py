@@ -68,15 +68,18 @@ def balance_seeds(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most
     """
     workers = misses.shape[1]
     shares, loads = homes.astype(np.int64), np.bincount(homes, minlength=workers)
-    own = misses[np.arange(len(known)), homes[known]]
-    extra = misses - own[:, None]
-    for cell in np.argsort(extra, axis=None, kind="stable"):
-        if (loads <= most).all():
+    theirs = homes[known]
+    extra = misses - misses[np.arange(len(known)), theirs][:, None]
+    free = (loads < most)[None, :] & (np.arange(workers) != theirs[:, None])  # of the others nothing gets room
+    cells, full = np.flatnonzero(free), int((loads > most).sum())
+    for cell in cells[np.argsort(extra.ravel()[cells], kind="stable")]:
+        if not full:
             break
         row, to = divmod(int(cell), workers)
-        seed, home = known[row], homes[known[row]]
-        if shares[seed] == home != to and loads[home] > most[home] and loads[to] < most[to]:
+        seed, home = known[row], theirs[row]
+        if shares[seed] == home and loads[home] > most[home] and loads[to] < most[to]:
             shares[seed] = to
             loads[home] -= 1
             loads[to] += 1
+            full -= int(loads[home] == most[home])
     return shares

@@ -54,6 +54,9 @@ class Batches:
 
     def _cut(self, epoch: int) -> list[np.ndarray]:
         rank = hashes(self._ids, Stream.PERMUTE, self._seed, epoch)
-        order = np.lexsort((self._ids, rank))
+        order = np.argsort(rank)
+        ranks = rank[order]
+        if (ranks[1:] == ranks[:-1]).any():  # of two that are alike the lower id comes first
+            order = np.lexsort((self._ids, rank))
         shuffled = self._seeds[order]
         return [shuffled[first : first + self._batch_size] for first in range(0, len(shuffled), self._batch_size)]

@@ -47,6 +47,29 @@ def test_few_misses_are_added(seed):
     assert got <= min(ways) + 0.5 * (max(ways) - min(ways))
 
 
+def slow_twin(homes, known, misses, most):
+    """Cell by cell, in the order of what is lost."""
+    shares, workers = homes.copy(), misses.shape[1]
+    cells = [(misses[i, to] - misses[i, homes[seed]], i, to) for i, seed in enumerate(known) for to in range(workers)]
+    for _, i, to in sorted(cells):
+        loads, home = np.bincount(shares, minlength=workers), homes[known[i]]
+        if shares[known[i]] == home and loads[home] > most[home] and loads[to] < most[to]:
+            shares[known[i]] = to
+    return shares
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_seeds_leave_as_cell_by_cell(seed):
+    rng = np.random.default_rng(seed)
+    workers = int(rng.integers(2, 7))
+    homes = rng.choice(workers, int(rng.integers(1, 120)), p=rng.dirichlet(np.ones(workers) * 0.5))
+    misses = rng.integers(0, 5, (len(homes), workers)).astype(np.int32)
+    most = seed_limits(len(homes), np.full(workers, 1 / workers), 0.1)
+    known = np.flatnonzero((np.bincount(homes, minlength=workers) > most)[homes])
+    args = homes, known, misses[known], most
+    assert balance_seeds(*args).tolist() == slow_twin(*args).tolist()
+
+
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 49])
 def test_equal_shares_may_exceed_the_mean_by_the_slack(workers):
     for seeds in (0, 1, 7, 48, 49, 1000):
