@@ -6,6 +6,7 @@ trained whatever the steps are, and some may be dropped.
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -47,22 +48,32 @@ class TimeSteps:
         """How many workers further on each model is at home again, after the last part."""
         return -self.kept[-1] % self.workers
 
-    def own(self, seeds: np.ndarray, homes: np.ndarray, worker: int, part: int) -> np.ndarray:
-        """One worker's seeds of a part, from those of the whole batch: of the model that is there."""
-        step = self.kept[part]
-        return self.by_step(seeds, homes)[step][(worker - step) % self.workers]
+    def own(self, roots: np.ndarray, home_of: Callable[[np.ndarray], np.ndarray], worker: int, part: int) -> np.ndarray:
+        """The places in a batch of one worker's seeds of a part: of the model that is there, whose are every N-th."""
+        wanted = self.kept[part]
+        model = (worker - wanted) % self.workers
+        places = np.arange(model, len(roots), self.workers)
+        step = (home_of(roots[places]).astype(np.int64) - model) % self.workers
+        pieces = {t: places[step == t] for t in [*self.dropped, wanted]}
+        for number, gone in enumerate(self.dropped, 1):
+            rest = np.array_split(pieces.pop(gone), self.workers - number)
+            for t, some in pieces.items():
+                at = t - sum(earlier < t for earlier in self.dropped[:number])  # among the steps that were left
+                pieces[t] = np.concatenate([some, rest[at]])
+        return pieces[wanted]
 
-    def by_step(self, seeds: np.ndarray, homes: np.ndarray) -> dict[int, list[np.ndarray]]:
-        """The seeds of each kept step, by model; a model's are every N-th of the batch."""
-        model = np.arange(len(seeds)) % self.workers
+    def sizes(self, homes: np.ndarray) -> dict[int, np.ndarray]:
+        """How many of a batch's seeds each kept step has, by model."""
+        model = np.arange(len(homes)) % self.workers
         step = (homes.astype(np.int64) - model) % self.workers
-        steps = {t: [seeds[(step == t) & (model == m)] for m in range(self.workers)] for t in range(self.workers)}
+        counts = np.bincount(step * self.workers + model, minlength=self.workers**2)
+        sizes = dict(enumerate(counts.reshape(self.workers, self.workers)))
         for gone in self.dropped:
-            merged = steps.pop(gone)
-            rest = [np.array_split(roots, len(steps)) for roots in merged]
-            for number, t in enumerate(steps):
-                steps[t] = [np.concatenate([own, rest[m][number]]) for m, own in enumerate(steps[t])]
-        return steps
+            merged = sizes.pop(gone)
+            left = len(sizes)
+            for number, t in enumerate(sizes):
+                sizes[t] = sizes[t] + (merged + left - 1 - number) // left  # the first ones get what is over
+        return sizes
 
 
 class Merging:
@@ -145,8 +156,7 @@ class Migration(Schedule):
         self, examples: Examples, part: int, team: TrainingTeam, lane: int, when: When
     ) -> tuple[Program, Targets]:
         """The examples at home here of the model that is here in this part."""
-        homes = self._homes(examples.roots)
-        own = self.steps.own(np.arange(examples.size), homes, self._comm.rank, part)
+        own = self.steps.own(examples.roots, self._homes, self._comm.rank, part)
         return team.alone(examples.take(own), when, lane)
 
     def begin(self) -> None:
@@ -178,8 +188,9 @@ class Migration(Schedule):
         if self.settled or not seconds:
             return
         mine = json.dumps(statistics.median(seconds)).encode() if self._comm.rank == 0 else None
-        found = [self.steps.by_step(batch.roots, self._homes(batch.roots)) for batch in batches]
-        counts = {step: sum(len(roots) for steps in found for roots in steps[step]) for step in self.steps.kept}
+        counts = Counter[int]()
+        for batch in batches:
+            counts.update({t: int(of.sum()) for t, of in self.steps.sizes(self._homes(batch.roots)).items()})
         self._merging.ended(json.loads(self._comm.share(mine)), counts)
         if self.settled:
             self._notify(f"models migrate in {len(self.steps.kept)} of {self._comm.size} time steps from now on")

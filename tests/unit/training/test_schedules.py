@@ -29,14 +29,15 @@ def test_micro_batches_hold_every_seed_once(seeds, number, count):
 @pytest.mark.parametrize("dropped", [[], [1], [0, 2], [3, 1, 0]])
 def test_every_seed_is_computed_once_by_its_own_model(dropped):
     rng = np.random.default_rng(0)
-    seeds, homes = rng.permutation(1000)[:203], rng.integers(0, 4, 203)
-    steps = TimeSteps(4, dropped=dropped)
-    seen = []
+    seeds, home = rng.permutation(1000)[:203], rng.integers(0, 4, 1000)
+    homes, steps = home[seeds], TimeSteps(4, dropped=dropped)
+    seen, sizes = [], steps.sizes(homes)
     for part in range(len(steps.kept)):
         for worker in range(4):
-            own = steps.own(seeds, homes, worker, part)
+            own = seeds[steps.own(seeds, lambda some: home[some], worker, part)]
             at = (worker - sum(steps.move(t) for t in range(part + 1))) % 4  # the model that has come here by now
             assert set(own) <= set(seeds[at::4])
+            assert len(own) == sizes[steps.kept[part]][at]
             seen += own.tolist()
             if not dropped:
                 assert (homes[np.isin(seeds, own)] == worker).all()
@@ -44,14 +45,50 @@ def test_every_seed_is_computed_once_by_its_own_model(dropped):
     assert (sum(steps.move(t) for t in range(len(steps.kept))) + steps.back) % 4 == 0
 
 
+def by_masks(seeds, homes, steps):
+    """The seeds of each kept step, by model: slowly."""
+    model = np.arange(len(seeds)) % steps.workers
+    step = (homes - model) % steps.workers
+    found = {t: [seeds[(step == t) & (model == m)] for m in range(steps.workers)] for t in range(steps.workers)}
+    for gone in steps.dropped:
+        rest = [np.array_split(roots, len(found)) for roots in found.pop(gone)]
+        for number, t in enumerate(found):
+            found[t] = [np.concatenate([own, rest[m][number]]) for m, own in enumerate(found[t])]
+    return found
+
+
+@pytest.mark.parametrize("dropped", [[], [2], [4, 0], [3, 1, 4, 0]])
+def test_a_model_has_the_same_seeds_in_the_same_order_as_by_masks(dropped):
+    rng = np.random.default_rng(1)
+    seeds, home, steps = rng.permutation(500)[:198], rng.integers(0, 5, 500), TimeSteps(5, dropped=dropped)
+    wanted = by_masks(seeds, home[seeds], steps)
+    for part, step in enumerate(steps.kept):
+        for worker in range(5):
+            own = seeds[steps.own(seeds, lambda some: home[some], worker, part)]
+            assert own.tolist() == wanted[step][(worker - step) % 5].tolist()
+
+
+def test_a_part_looks_only_at_the_seeds_of_the_model_that_is_there():
+    """Not at all of the batch, of which each of many workers has as many."""
+    looked = []
+
+    def home_of(some):
+        looked.append(len(some))
+        return some % 64
+
+    steps = TimeSteps(64)
+    for part in range(64):
+        steps.own(np.arange(64 * 100), home_of, 3, part)
+    assert looked == [100] * 64
+
+
 def test_merging_spreads_a_step_as_in_the_papers_figure():
     """Figure 10: of four, two and two seeds a model, the second step's two go one to each other step."""
     step = np.repeat([0, 0, 0, 0, 1, 1, 2, 2], 3)  # of each seed; the models take turns
-    seeds, model = np.arange(24), np.arange(24) % 3
-    steps = TimeSteps(3)
+    model, steps = np.arange(24) % 3, TimeSteps(3)
 
     def counts():
-        return {t: [len(roots) for roots in of] for t, of in steps.by_step(seeds, (model + step) % 3).items()}
+        return {t: of.tolist() for t, of in steps.sizes((model + step) % 3).items()}
 
     assert counts() == {0: [4, 4, 4], 1: [2, 2, 2], 2: [2, 2, 2]}
     steps.dropped.append(1)
