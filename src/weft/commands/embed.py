@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 _MEMORY = 1 << 30  # bytes that a process of an inference by tasks may take, besides its programs
+_ROWS = 1 << 18  # that are written at a time
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,13 +95,14 @@ def run(args: argparse.Namespace) -> int:
         with tasks as run, weft.report.StageProgress() as progress:
             weft.training.embed_by_tasks(graph, args.model, args.what, args.out, run, progress)
     else:
-        _write(args.out, _values(args, trained, device), trained.graph, args.what, args.overwrite)
+        _write(args.out, _values(args, trained, device), trained, args.what, args.overwrite)
     computed = f"computed on {weft.training.name_of(device)}"
     print(f"wrote {args.what} of {graph.num_vertices:,} vertices to {args.out}, {computed}")
     return 0
 
 
 def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, device: torch.device) -> np.ndarray:
+    """The rows that are written, or told as predictions first."""
     import torch  # here, as help need not wait for it
 
     from weft.nn import encoder_of
@@ -108,20 +112,37 @@ def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, devic
     dtype = weft.training.dtype_for(trained.settings)
     encoder = encoder_of(trained.model).to(device, dtype)
     inference = weft.training.inferred(encoder, trained.graph, dtype, threads)
-    if args.what != "embeddings":
-        return weft.training.told(inference.outputs, args.what, trained.several_labels)
-    return inference.outputs if trained.settings.task.name == "link" else inference.embeddings
+    of_outputs = args.what != "embeddings" or trained.settings.task.name == "link"
+    return inference.outputs if of_outputs else inference.embeddings
 
 
-def _write(out: Path, values: np.ndarray, graph: weft.Graph, what: str, overwrite: bool) -> None:
-    """All or nothing."""
+def _write(out: Path, rows: np.ndarray, trained: weft.training.TrainedModel, what: str, overwrite: bool) -> None:
+    """All or nothing; some rows at a time, for all of them may be more than there is memory."""
     import numpy as np
     import pyarrow.parquet as pq
 
+    graph = trained.graph
     # As the vertices were imported, whatever a partition made of it.
     order = np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
-    with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file:
-        if out.suffix == ".npy":
-            np.save(file, values[order], allow_pickle=False)
-        else:
-            pq.write_table(weft.training.table_of(values[order], order, 0, graph, what), file)
+
+    def pieces() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        for first in range(0, len(order), _ROWS):
+            some = order[first : first + _ROWS]
+            values = np.ascontiguousarray(rows[some])
+            if what != "embeddings":
+                values = weft.training.told(values, what, trained.several_labels)
+            yield first, some, values
+
+    with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file, ExitStack() as ending:
+        table: pq.ParquetWriter | None = None
+        for first, some, values in pieces():
+            if out.suffix == ".npy":
+                if not first:
+                    shape = (len(order), *values.shape[1:])
+                    like = {"descr": values.dtype.str, "fortran_order": False, "shape": shape}
+                    np.lib.format.write_array_header_1_0(file, like)
+                file.write(values.tobytes())
+                continue
+            columns = weft.training.table_of(values, some, first, graph, what)
+            table = table or ending.enter_context(pq.ParquetWriter(file, columns.schema))
+            table.write_table(columns)

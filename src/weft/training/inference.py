@@ -1,6 +1,7 @@
 """Exact inference over the whole graph, one convolution at a time, in bounded memory."""
 
 import warnings
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +50,7 @@ class RowsById(Protocol):
 
 @dataclass
 class Inference:
-    """What exact inference gives for every vertex."""
+    """What exact inference gives for every vertex: in memory, or mapped from temporary files that go with the arrays."""
 
     outputs: np.ndarray  # [vertices, classes]: the model's result
     embeddings: np.ndarray  # [vertices, width]: the rows that entered the last convolution
@@ -181,7 +182,7 @@ def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_St
         pending.clear()
         rows = store.filled(inputs())
         if not pending:
-            return Inference(np.array(rows), np.array(entered))
+            return Inference(rows, entered)
         entered, there = rows[:, : pending[0].columns], partial(gather, rows, threads=threads)
         computed.append(store.filled(layers.convolved(pending[0], some, there) for some in layers.pieces()))
 
@@ -211,4 +212,9 @@ class _Store:
         if size > self._left:
             return scratch_array(shape, dtype, self._scratch)
         self._left -= size
-        return np.empty(shape, dtype=dtype)
+        made = np.empty(shape, dtype=dtype)
+        weakref.finalize(made, self._let_go, size).atexit = False
+        return made
+
+    def _let_go(self, size: int) -> None:
+        self._left += size

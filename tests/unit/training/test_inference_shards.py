@@ -1,11 +1,13 @@
 """Inference by tasks: the table of `weft embed`, in files; stopped, it goes on."""
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from torch_geometric.nn import GIN
 
 import weft
 from weft.cli import main
+from weft.commands import embed
 from weft.errors import ConfigError, ModelError
 from weft.graph import Graph, communities
 from weft.keys import seeded
@@ -21,6 +23,7 @@ def small_pieces(monkeypatch):
     monkeypatch.setattr(inference, "_EDGES", 700)
     monkeypatch.setattr(shards, "_SHARD", 150)
     monkeypatch.setattr(shards, "_CHUNK", 90)
+    monkeypatch.setattr(embed, "_ROWS", 130)
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,21 @@ def test_tasks_tell_what_one_process_tells(graph, tmp_path, model):
         assert len(list((tmp_path / what).iterdir())) == 4
         assert pq.read_table(tmp_path / what).equals(by_one_process(graph, kept, what, tmp_path))
     assert not list(tmp_path.glob(".*"))
+
+
+def test_rows_are_written_some_at_a_time_as_all_at_once(graph, tmp_path, monkeypatch):
+    kept = trained(graph, tmp_path / "model")
+    for what in ("embeddings", "predictions", "probabilities"):
+        written = []
+        for rows in (130, 1000):
+            monkeypatch.setattr(embed, "_ROWS", rows)
+            words = ["embed", graph.path, "--model", kept, "--what", what, "--out", tmp_path / "a.npy", "--overwrite"]
+            assert main([*map(str, words), "--threads", "1"]) == 0
+            written.append(((tmp_path / "a.npy").read_bytes(), by_one_process(graph, kept, what, tmp_path)))
+        (pieces, table), (whole, table_of_whole) = written
+        assert pieces == whole and table.equals(table_of_whole)
+        np.save(tmp_path / "b.npy", np.load(tmp_path / "a.npy"))
+        assert (tmp_path / "b.npy").read_bytes() == whole
 
 
 class Stop(Exception):

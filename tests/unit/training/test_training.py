@@ -33,6 +33,7 @@ from weft.training import (
     Trainer,
     check_plan,
     infer,
+    inference,
     load_model,
     make_model,
     save_model,
@@ -190,7 +191,16 @@ def test_exact_inference_equals_the_whole_graph_at_once(graph, model, memory, tm
     got = infer(module, graph, dtype=torch.float64, memory=memory, scratch=tmp_path)
     torch.testing.assert_close(torch.from_numpy(got.outputs), want, rtol=1e-10, atol=1e-10)
     assert got.embeddings.shape == (graph.num_vertices, 16)
+    assert [isinstance(rows, np.memmap) for rows in (got.outputs, got.embeddings)] == [not memory] * 2
     assert not list(tmp_path.iterdir())
+
+
+def test_what_inference_has_let_go_makes_room_in_memory():
+    store, rows = inference._Store(10, 100.0, None), torch.ones(10, 2)  # of 80 bytes
+    first = store.filled(iter([rows]))
+    assert isinstance(store.filled(iter([rows])), np.memmap)
+    del first
+    assert not isinstance(store.filled(iter([rows])), np.memmap)
 
 
 def test_exact_evaluation(graph):
