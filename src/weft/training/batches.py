@@ -21,7 +21,7 @@ from weft.meter import Meter
 from weft.nn import KeptAttributes, KeptState, running_averages
 from weft.placements import Merge, Program
 from weft.sampling import Batches, Block, WholeBatch
-from weft.training.objectives import Examples, Objective, Targets
+from weft.training.objectives import Examples, Objective, Targets, as_classes
 from weft.training.team import TrainingTeam, When
 
 _PARTED = "micro-batches, or models that migrate"
@@ -36,7 +36,7 @@ class Part(Movable):
     program: Program
     x: Tensor  # [inputs, features]
     targets: Targets
-    labels: Tensor | None  # of all vertices
+    labels: Tensor | None  # of all vertices, as the objective has them
     key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
     draws_key: tuple[int, ...] | None = None  # from which torch, numpy and Python draw; None: they go on
     runs: int = 0  # how often a model has run it
@@ -58,7 +58,7 @@ class Part(Movable):
             raise ConfigError(
                 "this graph has no labels, so a batch has no y: import it with --label COLUMN, or give PyG's Data a y"
             )
-        chosen = self.labels[self.seeds]
+        chosen = as_classes(self.labels[self.seeds])
         return chosen if chosen.dim() == 1 else chosen.to(self.x.dtype)
 
     @property

@@ -203,6 +203,22 @@ def test_what_inference_has_let_go_makes_room_in_memory():
     assert not isinstance(store.filled(iter([rows])), np.memmap)
 
 
+def test_labels_stay_where_the_graph_has_them(graph):
+    """Workers of a host share its mapped file; what is looked up is as losses take it."""
+
+    class Own(weft.VertexObjective):
+        pass
+
+    kept, own = (set_up(one, graph, settings()) for one in (weft.VertexObjective(), Own()))
+    assert kept.labels.data_ptr() == graph.labels.ctypes.data
+    assert torch.equal(kept.labels_at(torch.arange(9)), own.labels[:9])
+    assert kept.labels_at(torch.arange(9)).dtype == own.labels.dtype == torch.int64
+    loader = weft.Loader(graph, settings=settings())
+    weft.parallel(make_model(settings(), graph), loader)
+    for batch in loader:
+        assert torch.equal(batch.y, own.labels[batch.seeds])
+
+
 def test_exact_evaluation(graph):
     result, _ = run(graph, evaluation="exact", epochs=3)
     assert 0.3 < result.test <= 1

@@ -16,6 +16,7 @@ from weft.training.objectives.vertices import (
     VertexExamples,
     VertexObjective,
     Vertices,
+    as_classes,
     ids_of,
     probabilities,
 )
@@ -30,6 +31,7 @@ __all__ = [
     "VertexExamples",
     "VertexObjective",
     "Vertices",
+    "as_classes",
     "check_trained",
     "ids_of",
     "objective_for",

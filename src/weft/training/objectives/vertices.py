@@ -1,5 +1,6 @@
 """Labels of vertices as what is learned: their loss, and how many are right."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import ClassVar, Self
@@ -73,14 +74,23 @@ class VertexObjective(Objective):
             raise TrainingError(
                 "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
             )
-        self.labels = _as_targets(graph.labels)
+        self.labels = self._kept(graph.labels)
         self.metric = "micro-F1" if graph.multi_label else "accuracy"
         return self
 
     def labels_at(self, vertices: Tensor) -> Tensor:
         """The labels of some vertices."""
         assert self.labels is not None, "set by setup"
-        return self.labels[vertices]
+        return as_classes(self.labels[vertices])
+
+    def _kept(self, labels: np.ndarray) -> Tensor:
+        """All labels: mapped, as the graph has them, where only `labels_at` looks at them; a class of one's own may too."""
+        of_weft, stored = type(self).__module__ == __name__, np.int32 if labels.ndim == 1 else np.uint8
+        if not of_weft or labels.dtype != stored:
+            return torch.from_numpy(np.array(labels) if labels.ndim == 2 else labels.astype(np.int64))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # they may be mapped, so that nobody can write into them
+            return torch.from_numpy(labels)
 
     def describe(self) -> str:
         return f"{self.count('train'):,} seeds"
@@ -182,7 +192,7 @@ class ChosenVertices(VertexObjective):
         """Look up the labels, if there are any: vertices may be gone over for another purpose."""
         self.graph, self._seed = graph, settings.optimisation.seed
         self.seeds = {"train": self._chosen, "validation": self._chosen[:0], "test": self._chosen[:0]}
-        self.labels = None if graph.labels is None else _as_targets(graph.labels)
+        self.labels = None if graph.labels is None else self._kept(graph.labels)
         return self
 
 
@@ -275,9 +285,9 @@ def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
     return ids
 
 
-def _as_targets(labels: np.ndarray) -> Tensor:
-    """The labels of all vertices: a class each, [vertices] int64, or [vertices, classes] where there may be several."""
-    return torch.from_numpy(np.array(labels) if labels.ndim == 2 else labels.astype(np.int64))
+def as_classes(labels: Tensor) -> Tensor:
+    """Labels of some vertices as losses take them: a class each is int64."""
+    return labels.long() if labels.dtype == torch.int32 else labels
 
 
 def probabilities(out: Tensor, several: bool) -> Tensor:
