@@ -45,6 +45,7 @@ MAY = {
     "training/checkpoint.py: save",
     "training/inference.py: infer",
     "training/evaluation.py: measure",
+    "training/evaluation.py: _inferred",  # which is of it, in a thread of its own
     "training/staging.py: device_of",
     "training/batches.py: __post_init__",  # the whole graph, once
     "placements/rounds.py: __post_init__",  # slices of the whole graph, once

@@ -2,7 +2,9 @@
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from weft.graph import SPLITS
 from weft.nn import Steps
 from weft.training.averages import of_first_worker
 from weft.training.inference import inferred
+from weft.training.meanwhile import meanwhile, nothing
 from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
 
@@ -94,10 +97,22 @@ def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tenso
 
 
 def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
-    """All rows, on the first worker, which infers over the whole graph: all neighbours count."""
-    if run.world.rank == 0:
+    """All rows, on the first worker, which infers over the whole graph: all neighbours count. Others wait, however long."""
+    work: Callable[[], Tensor | None] = partial(_inferred, run, vertices) if run.world.rank == 0 else nothing
+    rows = meanwhile(run.comm, work, _not_inferred)
+    return iter([] if rows is None else [(vertices, rows)])
+
+
+def _inferred(run: Run, vertices: np.ndarray) -> Tensor:
+    """The rows of some vertices; in whatever thread this is."""
+    there = torch.cuda.device(run.device) if run.device.type == "cuda" else nullcontext()
+    with torch.no_grad(), there:
         outputs = inferred(run.encoder, run.objective.graph, run.dtype, run.threads).outputs
-        yield vertices, torch.from_numpy(outputs[vertices]).to(run.device)
+        return torch.from_numpy(outputs[vertices]).to(run.device)
+
+
+def _not_inferred(worker: int) -> Exception:
+    return TrainingError(f"worker {worker} could not infer over the whole graph, to evaluate exactly: see what it says")
 
 
 _OUTPUTS = {"sampled": _sampled, "exact": _exact}

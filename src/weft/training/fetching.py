@@ -1,22 +1,15 @@
 """A graph at an address comes to the hosts: the first worker of each fetches what its workers read, while others wait."""
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
-import torch
 from torch_geometric.data import Data, HeteroData
 
 from weft.errors import GraphFormatError, StorageError
 from weft.exchange import Communicator, World
 from weft.graph import Graph, RemoteGraph, is_address
-
-T = TypeVar("T")
-
-_LOOK = 0.2  # seconds between looks at how others fare
-_DONE, _AT_WORK, _FAILED = 0, 1, 2
+from weft.training.meanwhile import meanwhile, nothing
 
 
 def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeout: float) -> Graph:
@@ -37,8 +30,8 @@ def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeou
     if not is_address(graph):
         return Graph.open(graph)
     comm = world.communicator()
-    remote = _meanwhile(comm, partial(RemoteGraph, graph, timeout))
-    _meanwhile(comm, remote.fetch_lists if _is_first(world) else _nothing)
+    remote = meanwhile(comm, partial(RemoteGraph, graph, timeout), _not_fetched)
+    meanwhile(comm, remote.fetch_lists if _is_first(world) else nothing, _not_fetched)
     comm.close()
     return Graph.of_remote(remote)
 
@@ -48,7 +41,7 @@ def fetch_rows(remote: RemoteGraph, ranges: Sequence[tuple[int, int]] | None, wo
 
     All workers call this together.
     """
-    _meanwhile(comm, partial(remote.fetch_rows, ranges) if _is_first(world) else _nothing)
+    meanwhile(comm, partial(remote.fetch_rows, ranges) if _is_first(world) else nothing, _not_fetched)
 
 
 def _is_first(world: World) -> bool:
@@ -56,32 +49,6 @@ def _is_first(world: World) -> bool:
     return world.hosts.index(world.hosts[world.rank]) == world.rank
 
 
-def _nothing() -> None:
-    """The other workers' part."""
-
-
-def _meanwhile(comm: Communicator, work: Callable[[], T]) -> T:
-    """Do what may take longer than workers wait for each other: they hear of each other meanwhile."""
-    made: list[T] = []
-    failed: list[Exception] = []
-
-    def do() -> None:
-        try:
-            made.append(work())
-        except Exception as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=do, daemon=True, name="weft-fetching")
-    thread.start()
-    while True:
-        thread.join(_LOOK)
-        mine = _AT_WORK if thread.is_alive() else _FAILED if failed else _DONE
-        states = [int(state) for state in comm.gather(torch.tensor([mine]))]
-        if mine == _FAILED:
-            raise failed[0]
-        if _FAILED in states:
-            raise StorageError(
-                f"worker {states.index(_FAILED)} could not get what its host needs of the graph: see what it says"
-            )
-        if _AT_WORK not in states:
-            return made[0]
+def _not_fetched(worker: int) -> Exception:
+    """What another worker's failure is here."""
+    return StorageError(f"worker {worker} could not get what its host needs of the graph: see what it says")
