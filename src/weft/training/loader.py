@@ -281,14 +281,15 @@ class Loader:
             self._feed.abandon()
 
 
-_joined: list[World] = []  # a process can meet the others only once
+_OF_MEETING = "transport", "ports", "tls", "timeout"
+_joined: list[tuple[World, Settings]] = []  # a process can meet the others only once, by the first settings
 
 
 def joined(settings: Settings) -> World:
     """All workers, as torchrun (or another launcher) says in the environment; without one, this worker alone.
 
-    They meet once, however many loaders and runs a script has, and part when Python ends. Seconds and bytes are counted
-    from now on.
+    They meet once, as the first of a script's loaders and runs says, and part when Python ends. Seconds and bytes are
+    counted from now on.
     """
     if not _joined:
         parallel = settings.parallel
@@ -296,9 +297,17 @@ def joined(settings: Settings) -> World:
         world = World.join(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls)
         if world.size == 1:
             return world
-        _joined.append(world)
+        if not devices:
+            world.lacking = "workers have met without devices, as this script's first loader or run said device = 'cpu'"
+        _joined.append((world, settings))
         atexit.register(world.leave)
-    world = _joined[0]
+    world, first = _joined[0]
+    for name in _OF_MEETING:
+        if name in settings.given and settings[name] != first[name]:
+            raise ConfigError(
+                f"{name} = {settings[name]!r} would have no effect: the workers have met already, with {name} = "
+                f"{first[name]!r}: say it in the first loader or run of the script, which holds for all"
+            )
     world.meter, world.traffic = Meter(), Traffic(world.size)
     return world
 

@@ -18,6 +18,7 @@ from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
 from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
+from weft.exchange import World
 from weft.graph import communities
 from weft.keys import seeded
 from weft.nn import sums
@@ -34,6 +35,7 @@ from weft.training import (
     check_plan,
     infer,
     inference,
+    joined,
     load_model,
     make_model,
     save_model,
@@ -912,6 +914,18 @@ def test_a_loader_does_not_ask_the_planner(graph):
         with pytest.raises(ConfigError, match=r"wire = 'auto' asks the planner, .*: set wire = 'float16', or drop it"):
             weft.Loader(graph, fanouts=(4, 4), plan=plan, wire="auto")
     weft.Loader(graph, settings=Settings.of(fanouts=(4, 4), plan="auto", wire="auto"))  # of weft.train, too
+
+
+def test_workers_meet_as_the_first_loader_of_a_script_says(monkeypatch):
+    """A second one's tls would have no effect, and it would train in the open."""
+    monkeypatch.setattr("weft.training.loader._joined", [(World(), Settings.of(timeout=60))])
+    for given in ({}, {"timeout": 60.0}, {"device": "cpu"}):
+        assert joined(Settings.of(**given)).size == 1
+    for given, met in (({"tls": "secret"}, "tls = None"), ({"timeout": 3600}, r"timeout = 60(\.0)?")):
+        with pytest.raises(
+            ConfigError, match=f"would have no effect: the workers have met already, with {met}: say it in"
+        ):
+            joined(Settings.of(**given))
 
 
 def test_options_beside_a_plan_that_is_made_are_those_it_has(graph):
