@@ -232,18 +232,22 @@ class MiniBatchMode(Mode):
         On a device those that it computes count, too, if these are more: it may compute what others have drawn.
         """
         reads = np.zeros(self.objective.graph.num_vertices, dtype=np.int64)
+        found = np.zeros_like(reads)  # of a part; 0 between them
         for number, chosen in enumerate(self.order.of(0)[:_DRY_RUN]):
             examples = self.objective.examples(chosen, 0, number)
             for part in range(schedule.count(examples)):
                 program, _ = schedule.program(examples, part, team, 0, When(0, number, Stream.SAMPLE))
-                found = np.zeros_like(reads)
+                looked_at: list[np.ndarray] = []
                 if program.reached is not None and program.drawn is not None:  # others may compute what was drawn here
-                    found[program.reached.numpy()] = edges_from(program.drawn)
+                    looked_at.append(program.reached.numpy())
+                    found[looked_at[-1]] = edges_from(program.drawn)
                 if self.on_device:
                     computed = sum(edges_from(edges.block) for edges in program.layers[0].parts)
-                    of_inputs = program.vertices[0].numpy()
+                    looked_at.append(of_inputs := program.vertices[0].numpy())
                     found[of_inputs] = np.maximum(found[of_inputs], computed)
-                reads += found
+                for ids in looked_at:
+                    reads[ids] += found[ids]
+                    found[ids] = 0
         return reads
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
