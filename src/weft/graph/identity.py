@@ -42,18 +42,24 @@ def is_same(said: str, here: str) -> bool:
 
 
 def _degrees_and_labels(graph: "Graph") -> int:
-    values = np.diff(graph.indptr)
-    if graph.labels is not None:
-        values = values + 1000 * np.asarray(graph.labels, dtype=np.int64).reshape(graph.num_vertices, -1).sum(1)
-    ids = np.arange(graph.num_vertices) if graph.original_ids is None else np.asarray(graph.original_ids)
-    return int((mix64_array(0, ids) * values.view(np.uint64)).sum())
+    total = 0
+    for first, end in _ranges(graph.num_vertices, _width(graph.labels)):
+        values = np.diff(graph.indptr[first : end + 1])
+        if graph.labels is not None:
+            labels = np.asarray(graph.labels[first:end], dtype=np.int64)
+            values = values + 1000 * labels.reshape(end - first, -1).sum(1)
+        total += int((mix64_array(0, _ids(graph, first, end)) * values.view(np.uint64)).sum())
+    return total & _MASK
+
+
+def _width(labels: np.ndarray | None) -> int:
+    return 1 if labels is None or labels.ndim == 1 else labels.shape[1]
 
 
 def _vertices(graph: "Graph") -> int:
     total = 0
     arrays = (graph.labels, graph.split, graph.vertex_type)
-    width = 1 if graph.labels is None else graph.labels.size // len(graph.labels)
-    for first, end in _ranges(graph.num_vertices, width):
+    for first, end in _ranges(graph.num_vertices, _width(graph.labels)):
         total += _sum(_ids(graph, first, end), [None if array is None else array[first:end] for array in arrays])
     return total & _MASK
 

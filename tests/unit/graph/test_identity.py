@@ -1,11 +1,13 @@
 """What a graph is known by: the same for its allocations, another one where another graph would be trained on."""
 
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from weft.graph import Graph, HeteroFeatures, RemoteGraph, identity
+from weft.keys import mix64_array
 from weft.partition import write_partitioned
 
 VERTICES, EDGES = 40, 300
@@ -94,3 +96,18 @@ def opened(url):
     remote = RemoteGraph(url)
     remote.fetch_lists()
     return Graph.of_remote(remote)
+
+
+def test_labels_are_gone_over_some_at_a_time():
+    """Of many vertices with many columns each, all as whole numbers of 8 bytes would be more than there is memory."""
+    vertices, columns = 40_000, 100
+    labels = np.random.default_rng(0).integers(0, 2, (vertices, columns)).astype(np.uint8)
+    graph = Graph.from_arrays(np.array([[0], [1]]), num_vertices=vertices, labels=labels)
+    tracemalloc.start()
+    found = graph.identity
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 4 * labels.nbytes
+    degrees = np.diff(graph.indptr) + 1000 * labels.astype(np.int64).sum(1)
+    whole = (mix64_array(0, np.arange(vertices)) * degrees.view(np.uint64)).sum()
+    assert found.split("-")[3] == f"{int(whole):016x}"
