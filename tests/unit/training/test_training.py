@@ -1027,6 +1027,15 @@ def test_seeds_of_an_objective_may_be_any_ids(graph, chosen):
     assert objective.seeds["train"].tolist() == [5, 3, 9] and trained.history
 
 
+def test_a_loader_sets_an_objective_up(graph):
+    loader = weft.Loader(graph, [2, 2], objective=degrees_with(setup=with_seeds([5, 3, 9])))
+    weft.parallel(make_model(settings(), graph), loader)
+    (batch,) = loader
+    assert sorted(batch.seeds.tolist()) == [3, 5, 9]
+    with pytest.raises(ConfigError, match="objective is a class: give one of it"):
+        weft.Loader(graph, [2, 2], objective=weft.VertexObjective)
+
+
 def test_a_mean_over_vertices_is_no_sum(graph):
     """Several workers, or micro-batches, would make several means of it."""
 
