@@ -106,7 +106,8 @@ class Loader:
             _check_dealt_out_by_weft(self.comm, "seeds", [*objective.seeds.values()])
         self.notify = notify or self._warn
         self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, self.notify)
-        self.plan = plan if isinstance(plan, Plan) else None  # None: as the settings name it, once the model is known
+        self._named = plan if isinstance(plan, Plan) else None  # None: as the settings name it, for each model
+        self.plan = self._named  # in use, once there is a model
         self._epoch, self._batch = 0, 0  # where it stands
         self._loop: object = None  # that goes over it now
         self._schedule_state: ScheduleState | None = None
@@ -123,7 +124,7 @@ class Loader:
                 "the plan can't change while a loop goes over the loader: change it after the epoch, or leave the loop"
             )
         self.fanouts = self.settings.fanouts_for(depth)
-        plan = plan or self.plan or plan_for(self.settings, encoder_of(model), depth)
+        plan = plan or self._named or plan_for(self.settings, encoder_of(model), depth)
         if len(plan.layers) != depth:
             raise ConfigError(
                 f"the plan {plan} has {len(plan.layers)} placements for {depth} convolutions: give one for each"

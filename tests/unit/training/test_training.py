@@ -936,7 +936,7 @@ def test_options_beside_a_plan_that_is_made_are_those_it_has(graph):
 
 
 def by_name(world, graph):
-    """The plan that a run goes on by, of which only the name is said."""
+    """The plan that a run goes on by, of which only the name is said; and that which was named at first."""
     loader = weft.Loader(graph, fanouts=(4, 4), plan="gdp", world=world, threads=1)
     with seeded(1):
         model = make_model(settings(), graph)
@@ -944,11 +944,21 @@ def by_name(world, graph):
     run.use("leap")
     with pytest.raises(ConfigError, match="nonsense"):
         run.use("nonsense")
-    return run.plan_name
+    other = run.plan_name
+    run.use(None)
+    return other, run.plan_name
 
 
 def test_another_plan_by_its_name(graph, ranks):
-    assert ranks(2, by_name, graph) == ["local+local seeds=home"] * 2
+    assert ranks(2, by_name, graph) == [("local+local seeds=home", "local+local seeds=spread")] * 2
+
+
+def test_a_loader_whose_plan_nobody_named_takes_models_of_any_depth(graph):
+    loader = weft.Loader(graph)
+    for depth in (2, 3, 2):
+        run = weft.parallel(make_model(settings(layers=depth, fanouts=None), graph), loader)
+        assert len(run.plan.layers) == depth
+        run.close()
 
 
 @pytest.mark.parametrize("there", ["thesis.txt", "graph/manifest.json"])
