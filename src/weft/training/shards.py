@@ -167,8 +167,9 @@ def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
     some = slice(index * ROWS, (index + 1) * ROWS)
     with torch.no_grad():
         reached = _Loaded.of(work).layers.up_to_next(some, _computed(work, call))
-        pending = isinstance(reached, Pending)
-        return {"pending": pending, **_write(reached.inputs if isinstance(reached, Pending) else reached, out)}
+        if isinstance(reached, Pending):
+            return {"pending": True, "columns": reached.columns, **_write(reached.inputs, out)}
+        return {"pending": False, **_write(reached, out)}
 
 
 def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
@@ -192,7 +193,9 @@ def _shard(work: Work, index: int, out: Path) -> TaskResult:
     loaded, call = _Loaded.of(work), work.load("last")
     graph, what, first = loaded.trained.graph, loaded.what, index * _SHARD
     vertices = _imported(graph, first, min(first + _SHARD, graph.num_vertices))
-    values: np.ndarray = _inputs(work, call).of(vertices)
+    # Of a convolution's inputs those that it convolves: others may go beside them.
+    columns = work.load(f"rows-{call}")[0].get("columns")
+    values: np.ndarray = _inputs(work, call).of(vertices)[:, :columns]
     values = values if what == "embeddings" else told(values, what, loaded.trained.several_labels)
     pq.write_table(table_of(values, vertices, first, graph, what), out / "part.parquet")
     return {}

@@ -73,6 +73,33 @@ def test_rows_are_written_some_at_a_time_as_all_at_once(graph, tmp_path, monkeyp
         assert (tmp_path / "b.npy").read_bytes() == whole
 
 
+GCNII = """
+from torch import nn
+from torch_geometric.nn import GCN2Conv
+
+class GcnII(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.into, self.out = nn.Linear(width, 8), nn.Linear(8, classes)
+        self.convs = nn.ModuleList(GCN2Conv(8, 0.3, 0.5, layer + 1) for layer in range(2))
+
+    def forward(self, x, edge_index):
+        x = first = self.into(x).relu()
+        for conv in self.convs:
+            x = conv(x, first, edge_index).relu()
+        return self.out(x)
+"""
+
+
+def test_embeddings_are_without_the_rows_that_go_beside_them(graph, tmp_path):
+    (tmp_path / "gcnii.py").write_text(GCNII)
+    settings = {"model": f"{tmp_path / 'gcnii.py'}:GcnII", "fanouts": [3, 3], "epochs": 1, "threads": 1}
+    save_model(tmp_path / "m", weft.train(graph, **settings).model, Settings.read(settings, "here"), graph)
+    for what in ("embeddings", "probabilities"):
+        assert embed_by_tasks(graph, tmp_path / "m", what, tmp_path / what, infer_here) == 600
+        assert pq.read_table(tmp_path / what).equals(by_one_process(graph, tmp_path / "m", what, tmp_path))
+
+
 class Stop(Exception):
     """A kill, as far as tasks go."""
 
