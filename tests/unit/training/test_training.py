@@ -1090,18 +1090,21 @@ def test_a_model_that_gives_no_numbers_is_not_measured(graph, how):
         weft.train(graph, model, fanouts=[3], epochs=1, evaluation=how)
 
 
-def test_a_number_a_vertex_has_no_accuracy(graph):
+@pytest.mark.parametrize("columns", [0, slice(0, 1)])
+def test_a_number_a_vertex_has_no_accuracy(graph, columns):
+    """The first epoch's model would be kept as the best one: of one column, the first is always the largest."""
+
     class Flat(GraphSAGE):
         def forward(self, x, edge_index):
-            return super().forward(x, edge_index)[:, 0]
+            return super().forward(x, edge_index)[:, columns]
 
     def loss(rows, labels):
-        return (rows - labels).square()
+        return (rows.flatten() - labels).square()
 
     with seeded(1):
         model = Flat(graph.num_features, 4, 1, 1)
     with pytest.raises(
-        ModelError, match="of which there is no accuracy: give a row of numbers a vertex, or an objective"
+        ModelError, match="of which there is no accuracy: give a row of 5 numbers a vertex, or an objective"
     ):
         weft.train(graph, model, loss=loss, fanouts=[2], epochs=1)
 

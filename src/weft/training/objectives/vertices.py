@@ -225,10 +225,12 @@ class LossObjective(VertexObjective):
     def _losses(self, rows: Tensor, targets: Targets) -> Tensor:
         labels = self.labels_at(targets.ids)
         labels = labels if labels.dim() == 1 else labels.to(rows.dtype)
-        if rows.dim() != 2 and (self.count("validation") or self.count("test")):
+        classes = self.graph.num_classes
+        figures = rows.dim() == 2 and (rows.shape[1] > 1 or classes == 1)
+        if not figures and (self.count("validation") or self.count("test")):
             raise ModelError(
                 f"the model gives a tensor of shape {tuple(rows.shape)}, of which there is no accuracy: give a row of "
-                f"numbers a vertex, or an objective with a figure of its own"
+                f"{classes} numbers a vertex, or an objective with a figure of its own (docs/extending.md)"
             )
         if isinstance(self._loss, nn.Module):  # which may have weights of classes
             self._loss.to(rows)
