@@ -404,7 +404,8 @@ class PrefetchingFeed(Feed):
         when, schedule = order.when, self._schedule_of(order.when.stream)
         # In evaluation a vertex draws the same neighbours however it is cut into batches.
         drawn = when if when.stream == Stream.SAMPLE else when._replace(batch=0)
-        made = [schedule.program(order.examples, part, self.team, lane, drawn) for part in order.parts]
+        examples = order.examples.anew()  # those of all batches stay until the epoch's end
+        made = [schedule.program(examples, part, self.team, lane, drawn) for part in order.parts]
         drops, labels, none = self._key(Stream.DROPOUT, when), self.objective.labels, torch.empty(0)
         return [Part(program, none, targets, labels, drops) for program, targets in made]
 

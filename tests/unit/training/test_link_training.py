@@ -73,6 +73,23 @@ def test_links_are_learned(graph, given):
     assert result.figures["Hits@10"] > 0.6  # of 21 pairs; by chance 0.48
 
 
+def test_pairs_go_with_their_batch(graph, monkeypatch):
+    """Those of all batches, on every worker, were more than the graph at an epoch's end."""
+    made, examples = [], LinkObjective.examples
+
+    def noted(*given):
+        made.append(examples(*given))
+        return made[-1]
+
+    monkeypatch.setattr(LinkObjective, "examples", noted)
+    chosen = settings()
+    loader = weft.Loader(graph, settings=chosen)
+    weft.parallel(make_model(chosen, graph), loader)
+    links = sum(len(batch.part.targets) for batch in loader)
+    assert links == len(loader.objective._links.parts["train"])
+    assert made and not any({"pairs", "vertices", "needed"} & vars(one).keys() for one in made)
+
+
 def test_events_tell_the_story(graph):
     result, events = run(graph, hits=3, metric="hits")
     started, finished = events[0], events[-1]
