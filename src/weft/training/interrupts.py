@@ -29,6 +29,8 @@ class Interrupts:
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():  # only there may handlers be set
             for signum in heard():
+                if signal.getsignal(signum) is None:  # set by a program around Python: it could not be put back
+                    continue
                 self._before[signum] = signal.signal(signum, self._note)
         return self
 

@@ -42,6 +42,7 @@ from weft.training import (
     set_up,
 )
 from weft.training.batches import PrefetchingFeed
+from weft.training.interrupts import Interrupts
 
 
 @pytest.fixture(scope="module")
@@ -914,6 +915,30 @@ def test_a_loader_does_not_ask_the_planner(graph):
         with pytest.raises(ConfigError, match=r"wire = 'auto' asks the planner, .*: set wire = 'float16', or drop it"):
             weft.Loader(graph, fanouts=(4, 4), plan=plan, wire="auto")
     weft.Loader(graph, settings=Settings.of(fanouts=(4, 4), plan="auto", wire="auto"))  # of weft.train, too
+
+
+class Away(torch.Tensor):
+    """On a device, of which numpy knows nothing."""
+
+    def __array__(self, *given):
+        raise TypeError("can't convert a tensor on a device to numpy")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_seeds_may_be_on_a_device(graph):
+    seeds = torch.tensor([5, 3, 9]).as_subclass(Away)
+    assert weft.Loader(graph, fanouts=(4, 4), seeds=seeds).objective.seeds["train"].tolist() == [5, 3, 9]
+
+
+def test_signals_that_a_program_around_python_hears_are_left_to_it(monkeypatch):
+    before = signal.getsignal(signal.SIGUSR1)
+    with monkeypatch.context() as patch:
+        patch.setattr(signal, "getsignal", lambda signum: None)
+        with Interrupts():
+            patch.undo()
+            assert signal.getsignal(signal.SIGUSR1) is before
 
 
 def test_workers_meet_as_the_first_loader_of_a_script_says(monkeypatch):

@@ -261,6 +261,7 @@ class LossObjective(VertexObjective):
 
 def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
     """Vertices by their ids, or by a mask, each once; `what` they are, for who gave something else."""
+    given = given.cpu() if isinstance(given, Tensor) else given
     try:
         values = np.asarray(given)
         told = f"of type {values.dtype} and shape {values.shape}"
