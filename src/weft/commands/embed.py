@@ -130,7 +130,7 @@ def _write(out: Path, rows: np.ndarray, trained: weft.training.TrainedModel, wha
             some = order[first : first + _ROWS]
             values = np.ascontiguousarray(rows[some])
             if what != "embeddings":
-                values = weft.training.told(values, what, trained.several_labels)
+                values = weft.training.told(values, what, trained.several_labels, graph.num_classes)
             yield first, some, values
 
     with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file, ExitStack() as ending:

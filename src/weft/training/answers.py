@@ -9,12 +9,17 @@ from weft.graph import Graph
 from weft.training.objectives import probabilities
 
 
-def told(outputs: np.ndarray, what: str, several: bool) -> np.ndarray:
-    """A model's results as predictions or probabilities; `several`: may a vertex have several labels?
+def told(outputs: np.ndarray, what: str, several: bool, classes: int = 1) -> np.ndarray:
+    """A model's results as predictions or probabilities; `several`: may a vertex have several labels, of the `classes`?
 
-    Refused where some are no numbers, which a class would not show.
+    Refused where some are no numbers, which a class would not show, and where the model was trained to something else.
     """
     rows = torch.from_numpy(outputs)
+    if not several and rows.shape[1] == 1 < classes:
+        raise InputError(
+            f"the model gives one number a vertex, which is none of {classes} classes: weft.infer(model, graph).outputs are "
+            f"these numbers"
+        )
     asked = probabilities(rows, several) if what == "probabilities" else rows
     if strange := int(asked.isnan().any(1).sum()):
         raise InputError(

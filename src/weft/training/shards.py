@@ -196,7 +196,7 @@ def _shard(work: Work, index: int, out: Path) -> TaskResult:
     # Of a convolution's inputs those that it convolves: others may go beside them.
     columns = work.load(f"rows-{call}")[0].get("columns")
     values: np.ndarray = _inputs(work, call).of(vertices)[:, :columns]
-    values = values if what == "embeddings" else told(values, what, loaded.trained.several_labels)
+    values = values if what == "embeddings" else told(values, what, loaded.trained.several_labels, graph.num_classes)
     pq.write_table(table_of(values, vertices, first, graph, what), out / "part.parquet")
     return {}
 

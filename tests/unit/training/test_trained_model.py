@@ -248,6 +248,12 @@ def test_rows_beyond_all_numbers(tmp_path):
     assert told(outputs[[0, 2]], "probabilities", several=False).sum(1) == pytest.approx(1.0)
 
 
+def test_a_number_a_vertex_is_no_class():
+    with pytest.raises(InputError, match="one number a vertex, which is none of 3 classes: weft"):
+        told(np.ones((4, 1), dtype=np.float32), "predictions", False, 3)
+    assert told(np.ones((4, 1), dtype=np.float32), "predictions", False, 1).tolist() == [0] * 4
+
+
 def test_columns_beyond_the_classes_have_no_name():
     graph = plain(np.arange(12) % 3, names=("a", "b", "c"))
     table = table_of(np.array([0, 4, 2], dtype=np.int32), np.arange(3), 0, graph, "predictions")
