@@ -53,7 +53,7 @@ class Inference:
     """What exact inference gives for every vertex: in memory, or mapped from temporary files that go with the arrays."""
 
     outputs: np.ndarray  # [vertices, classes]: the model's result
-    embeddings: np.ndarray  # [vertices, width]: the rows that entered the last convolution
+    embeddings: np.ndarray  # [vertices, width]: the rows that entered the last convolution, or its last hop
 
 
 def infer(
