@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -143,12 +144,15 @@ class _Rows:
     def of(self, vertices: np.ndarray) -> np.ndarray:
         """Those of some vertices."""
         out = np.empty((len(vertices), *self._shape), dtype=self._dtype)
-        file = np.searchsorted(self._bounds, vertices, side="right") - 1
-        for index in np.unique(file):
-            at = np.flatnonzero(file == index)
+        order = np.argsort(vertices, kind="stable")
+        rising = vertices[order]
+        file = np.searchsorted(self._bounds, rising, side="right") - 1
+        begins = np.flatnonzero(np.diff(file, prepend=-1))  # of the files that have some
+        for begin, stop in pairwise([*begins, len(file)]):
+            index = file[begin]
             first, end = self._bounds[index : index + 2]
             there = np.memmap(self._files[index], self._dtype, "r", shape=(int(end - first), *self._shape))
-            out[at] = there[vertices[at] - first]
+            out[order[begin:stop]] = there[rising[begin:stop] - first]
         return out
 
 
