@@ -105,6 +105,7 @@ class Run:
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = state_and_hooks(self.model), True
         self._looked_for_kept = False
+        self._threads_before: int | None = None  # of torch, if they are to be put back
         self.use(plan)
 
     def use(self, plan: Plan | str | None) -> None:
@@ -162,6 +163,11 @@ class Run:
     def watch(self) -> None:
         """It is a loop of one's own that runs it: look at what that does with rows and gradients."""
         self.sync.watch(self._loop)
+
+    def take_threads(self) -> None:
+        """Have torch compute with as many threads as the settings say, until this is closed."""
+        self._threads_before = torch.get_num_threads()
+        torch.set_num_threads(self.threads)
 
     def _is_to_look(self, part: Part) -> bool:
         """Is what several workers would train otherwise to be refused in this batch?
@@ -243,6 +249,8 @@ class Run:
         for beside in self._beside:
             beside.close()
         gc.unfreeze()
+        if self._threads_before is not None:
+            torch.set_num_threads(self._threads_before)
 
 
 def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
@@ -258,6 +266,8 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
         )
     run = Run(model, loader, beside=beside)
     run.watch()
+    if "threads" in loader.settings.given:
+        run.take_threads()
     for text in run.notices():
         loader.notify(text)
     return run

@@ -917,6 +917,14 @@ def test_a_loader_does_not_ask_the_planner(graph):
     weft.Loader(graph, settings=Settings.of(fanouts=(4, 4), plan="auto", wire="auto"))  # of weft.train, too
 
 
+def test_a_loop_of_ones_own_has_the_threads_that_the_loader_was_given(graph):
+    before = torch.get_num_threads()
+    run = weft.parallel(make_model(settings(), graph), weft.Loader(graph, fanouts=(4, 4), threads=before + 1))
+    assert torch.get_num_threads() == before + 1
+    run.close()
+    assert torch.get_num_threads() == before
+
+
 class Away(torch.Tensor):
     """On a device, of which numpy knows nothing."""
 
