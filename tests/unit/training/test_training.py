@@ -182,6 +182,13 @@ def test_batches_are_one_permutation_that_does_not_depend_on_numbering():
         assert np.array_equal(original[mine], theirs)
 
 
+def test_seeds_of_one_hash_are_in_the_order_of_their_ids(monkeypatch):
+    monkeypatch.setattr("weft.sampling.batches.hashes", lambda ids, *key: ids.astype(np.uint64) % np.uint64(3))
+    original = np.random.default_rng(0).permutation(40)
+    (only,) = Batches(np.arange(40), original, 40, seed=1).of(0)
+    assert original[only].tolist() == sorted(range(40), key=lambda one: (one % 3, one))
+
+
 @pytest.mark.parametrize("model", ["gcn", "sage", "gat", "gin", "deepgcn", "film"])
 @pytest.mark.parametrize("memory", [1 << 30, 0])
 def test_exact_inference_equals_the_whole_graph_at_once(graph, model, memory, tmp_path):
