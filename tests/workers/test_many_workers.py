@@ -6,6 +6,7 @@ import shutil
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from launcher import Running, anew, children_of, free_port, ran
@@ -115,6 +116,27 @@ def test_torchruns_own_restarts_meet_anew(graphs, alone, tmp_path):
     done = anew(command, os.environ | {"TMPDIR": str(tmp_path)})
     assert done.returncode == 0, done.stderr
     assert far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
+
+
+@pytest.mark.slow
+def test_hosts_of_torchrun_whose_agents_count_restarts_otherwise_meet_anew(graphs, alone, tmp_path):
+    """The agent of the lost worker counts one more than the other, whose workers were well."""
+    once = tmp_path / "once"
+    command = ["torchrun", "--nnodes", 2, "--nproc-per-node", 1, "--max-restarts", 3, "--local-addr", "127.0.0.1"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{free_port()}", tmp_path / "twice.py"]
+    command += ["train", graphs / "parts-2", *SETTINGS, "--batch-size", 60, "--threads", 1, "--plan", "split"]
+    command += ["--timeout", 20, "--out", tmp_path / "m"]
+    (tmp_path / "twice.py").write_text(
+        "import os, sys, weft.cli, weft.training\n"
+        f"if os.environ['RANK'] == '1' and not os.path.exists({str(once)!r}):\n"
+        f"    open({str(once)!r}, 'w').close()\n"
+        "    weft.training.Trainer.fit = lambda self, *given: os._exit(9)\n"
+        "sys.exit(weft.cli.main())\n"
+    )
+    with ThreadPoolExecutor(2) as agents:
+        done = [*agents.map(lambda host: anew(command, os.environ | {"TMPDIR": str(tmp_path)}), range(2))]
+    assert [one.returncode for one in done] == [0, 0], done
+    assert once.exists() and far(load_file(tmp_path / "m" / "state.safetensors"), alone) < 1e-10
 
 
 def test_plan_files_that_are_wrong_are_explained(graphs, tmp_path, capsys):

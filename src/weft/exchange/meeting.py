@@ -15,6 +15,7 @@ from torch.distributed.rendezvous import rendezvous
 
 import weft
 from weft.errors import ClusterError, ConfigError, WeftError, reason_of
+from weft.exchange.attempts import agents_store, of_attempt
 from weft.exchange.communicator import SilentWorkersError
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
@@ -59,7 +60,7 @@ def meet(
         "secret": "none given" if secret is None else "given",
     }
     try:
-        store = dist.PrefixStore(_attempt(), _store(place, where, limit))
+        store = of_attempt(_store(place, where, limit), rank, size, limit)
         store.set_timeout(limit)
         run = "" if secret is None else hmac.digest(secret, b"run", "sha256").hex()
         _check_run(store, rank, run, where)
@@ -124,11 +125,6 @@ def _reason(place: WorkerPlace, error: Exception) -> str:
     except OSError as unknown:
         return f"no host is known here as {place.master}: {reason_of(unknown)}"
     return reason_of(error)
-
-
-def _attempt() -> str:
-    """Which attempt at the run this is: a store of torchrun's lives over all, and has what earlier ones wrote."""
-    return f"attempt-{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
 
 
 def devices_here() -> list[str]:
@@ -255,7 +251,7 @@ def _read(said: bytes) -> dict[str, str]:
 
 def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
     """The store; if the first worker is to hold it, at the address that the others know only (torch takes all addresses)."""
-    if place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
+    if place.rank == 0 and not agents_store():
         try:
             kept = os.environ.pop(STORE_SOCKET, "")  # for the first store only
             bound = place.master if kept else addresses(place)[0]
