@@ -35,8 +35,9 @@ Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 _HEARTBEAT = 1.0  # seconds between heartbeats
 _AT_ONCE = 16  # workers that are tried to be reached
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
+_PATIENCE = 6.0  # heartbeats in which who looks for missing workers must say what it found
 _GO_ON = "go on with --resume from the last checkpoint, if there is one"
-_ALIVE, _MISSING, _INFORMED = "weft/alive", "weft/missing", "weft/informed"
+_ALIVE, _LOOKS, _MISSING, _INFORMED = "weft/alive", "weft/looks", "weft/missing", "weft/informed"
 
 
 class Connections(Protocol):
@@ -92,14 +93,17 @@ class Heartbeats:
             return [0], ""
 
     def _agree_on_missing(self, otherwise: str) -> tuple[list[int], str]:
-        """Workers whose heartbeat has stopped; the first to find out tells the others through the store."""
-        if not self._store.check([_MISSING]):
+        """Workers whose heartbeat has stopped; the first to find out looks, and tells the others through the store."""
+        own, end = str(self._rank).encode(), time.monotonic() + _PATIENCE * _HEARTBEAT
+        if self._store.compare_set(_LOOKS, "", own.decode()) != own:
+            while not self._store.check([_MISSING]) and time.monotonic() < end:  # `wait` would keep heartbeats waiting
+                time.sleep(_HEARTBEAT / 4)
+        if not self._store.check([_MISSING]):  # or who looked is lost too
             before = self._read()
             time.sleep(2.5 * _HEARTBEAT)
             after = self._read()
             dead = [rank for rank in range(self._size) if rank != self._rank and before[rank] == after[rank]]
-            if not self._store.check([_MISSING]):
-                self._store.set(_MISSING, json.dumps([dead, otherwise]))
+            self._store.compare_set(_MISSING, "", json.dumps([dead, otherwise]))
         missing, otherwise = json.loads(self._store.get(_MISSING))
         return missing, otherwise
 
@@ -113,6 +117,8 @@ class Heartbeats:
 
     def _read(self) -> list[bytes]:
         keys = [f"{_ALIVE}/{rank}" for rank in range(self._size)]
+        if self._store.check(keys):
+            return list(self._store.multi_get(keys))
         return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
 
     def _send(self) -> None:

@@ -1,5 +1,6 @@
 """What a worker says when it or another one can't go on: who, where, during what, and what to do."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -53,6 +54,45 @@ def test_what_the_first_to_find_out_has_said_is_told_by_all(monkeypatch):
         found = pool.submit(beats[1].missing, "1 does not hear 2").result()
         later = pool.map(lambda rank: beats[rank].missing("1 stopped answering"), (0, 2))
         assert [found, *later] == [([], "1 does not hear 2")] * 3
+    for one in beats:
+        one.stop()
+
+
+class Counted:
+    """A store that counts what it is asked."""
+
+    def __init__(self, store):
+        self.store, self.asked = store, Counter()
+
+    def __getattr__(self, name):
+        self.asked[name] += 1
+        return getattr(self.store, name)
+
+
+def test_of_many_workers_one_looks_who_is_missing(monkeypatch):
+    """Or all would ask the first one of each at the same moment."""
+    monkeypatch.setattr(world_module, "_HEARTBEAT", 0.2)
+    stores = [Counted(dist.HashStore())]
+    stores += [Counted(stores[0].store) for _ in range(19)]
+    beats = [Heartbeats(store, rank, 20, lambda: None) for rank, store in enumerate(stores)]
+    beats[7].stop()
+    with ThreadPoolExecutor(19) as pool:
+        found = [*pool.map(lambda one: one._agree_on_missing("lost"), [*beats[:7], *beats[8:]])]
+    assert found == [([7], "lost")] * 19
+    assert sum(store.asked["multi_get"] for store in stores) == 2
+    assert all(store.asked["get"] <= 1 for store in stores)
+    for one in beats:
+        one.stop()
+
+
+def test_where_the_one_is_lost_that_looks_others_do(monkeypatch):
+    monkeypatch.setattr(world_module, "_HEARTBEAT", 0.1)
+    store = dist.HashStore()
+    beats = [Heartbeats(store, rank, 3, lambda: None) for rank in range(3)]
+    beats[2].stop()
+    store.set("weft/looks", "2")
+    with ThreadPoolExecutor() as pool:
+        assert [*pool.map(lambda rank: beats[rank].missing("lost"), (0, 1))] == [([2], "lost")] * 2
     for one in beats:
         one.stop()
 
