@@ -87,7 +87,7 @@ class Request:
         for place, value in changes.items():
             arguments = _with_setting(arguments, place, value)
         said = {name: value for (_, name), value in changes.items()}
-        return replace(self, arguments=arguments, workers=workers, changes=said)
+        return replace(self, arguments=arguments, workers=workers, changes=self.changes | said)
 
 
 def _with_setting(arguments: tuple[str, ...], place: tuple[str, str], value: str) -> tuple[str, ...]:

@@ -33,6 +33,7 @@ def test_what_is_started_again_says_each_setting_once():
     by_flags = Request(("train", "g", "--workers", "3"), 3, recovery=recovery).again(2).arguments
     assert by_flags == ("train", "g", "--workers", "3", "--resume", "--workers", "2", "--batch-size", "30")
     assert request.changes == {"resume": "true", "workers": "2", "batch_size": "30"}
+    assert request.again(2).changes == request.changes  # a script's workers are told these only, each time
 
 
 def test_a_batch_script_goes_on_from_its_checkpoint(capsys):
