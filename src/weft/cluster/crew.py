@@ -76,10 +76,12 @@ class Errors:
                 self._print(line)
 
     def _print(self, line: str) -> None:
-        if not (line.startswith("weft: ") and line in self._said):
-            sys.stderr.write(line)
-            sys.stderr.flush()
-        self._said.add(line)
+        if line.startswith("weft: "):  # others are not kept: there may be one a batch
+            if line in self._said:
+                return
+            self._said.add(line)
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
 
 class _Worker:

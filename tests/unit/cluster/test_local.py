@@ -10,7 +10,7 @@ import time
 import pytest
 
 from weft.cluster import crew, forks, local
-from weft.cluster.crew import Crew
+from weft.cluster.crew import Crew, Errors
 from weft.cluster.launcher import Request
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import listening_at
@@ -49,6 +49,13 @@ def test_what_all_say_is_told_once(command, capfd):
     assert outcome(3) == 2
     told = capfd.readouterr().err.splitlines()
     assert sorted(told) == ["mine 0", "mine 1", "mine 2", "weft: no such graph"]
+
+
+def test_of_what_workers_say_only_what_may_come_again_is_kept(capfd):
+    errors = Errors()
+    errors.tell([f"batch {number}\n" for number in range(1000)] + ["weft: no such graph\n"] * 2, ["0"])
+    assert capfd.readouterr().err.count("\n") == 1001
+    assert errors._said == {"weft: no such graph\n"}
 
 
 REFUSAL = """import os, sys, time
