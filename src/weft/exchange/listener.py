@@ -11,6 +11,7 @@ recorded proves nothing at another connection; nor does what is passed on from a
 """
 
 import contextlib
+import errno
 import hmac
 import os
 import secrets
@@ -270,6 +271,8 @@ def listening_at(host: str, ports: str | None = None) -> socket.socket:
             return socket.create_server((host, port), backlog=1024, family=family)
         except OSError as error:
             reason = error
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):  # it is the address then
+                raise
     if ports is None:
         raise reason
     raise ConfigError(

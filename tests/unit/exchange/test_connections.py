@@ -318,11 +318,12 @@ def test_an_unknown_way_to_find_rates_is_named(monkeypatch):
         SocketConnections(place(0), Store(), 1.0, SECRET)
 
 
+@pytest.mark.parametrize("ports", [None, "29500-29600"])
 @pytest.mark.parametrize("given", ["192.0.2.1", "no.such.host.invalid"])
-def test_an_address_of_another_machine_is_named(monkeypatch, given):
+def test_an_address_of_another_machine_is_named(monkeypatch, given, ports):
     monkeypatch.setenv("WEFT_ADDRESS", given)
     with pytest.raises(ClusterError, match=f"WEFT_ADDRESS = '{given}' is no address of this machine"):
-        SocketConnections(place(0), Store(), 1.0, SECRET)
+        SocketConnections(place(0), Store(), 1.0, SECRET, ports)
 
 
 @pytest.mark.parametrize("given, master", [("0.0.0.0", "127.0.0.1"), ("::", "127.0.0.1"), ("127.0.0.1", "10.0.0.1")])
