@@ -38,21 +38,21 @@ class PlanEpochs:
 
 
 _EPOCH = ("epoch",)
+_BEGIN = '{"record": '  # of a line
+_OF_BATCHES = _BEGIN + '"Stepped"'
+_OF_USE = ("Started", "Planned", "EpochEnded")
 
 
 def read_run(path: Path) -> list[PlanEpochs]:
     """The plans of a run in the order of their use, each with its epochs."""
     try:
-        lines = path.read_text().splitlines(keepends=True)
+        records = _records(path)
     except OSError as error:
         raise StorageError(f"{path} can't be read ({error.strerror}): check the path") from None
-    except ValueError as error:
+    except UnicodeError as error:
         raise ConfigError(
             f"{path} is not the record of a run ({error}): write one by `weft train --log json`"
         ) from None
-    if lines and not lines[-1].endswith("\n"):
-        del lines[-1]  # cut off, or still being written
-    records = {number: _record(path, number, line) for number, line in enumerate(lines, 1) if line.startswith("{")}
     try:
         _check_one_run(path, records)
         plans = _plans([*records.values()])
@@ -66,11 +66,28 @@ def read_run(path: Path) -> list[PlanEpochs]:
     return plans
 
 
+def _records(path: Path) -> dict[int, dict[str, Any]]:
+    """The records that are of use, by line: there is one a batch besides."""
+    records = {}
+    with path.open() as file:
+        for number, line in enumerate(file, 1):
+            whole = line.endswith("\n")  # else it was cut off, or is still being written
+            of_batch = line.startswith(_OF_BATCHES) and not line.rfind(_BEGIN)
+            if whole and line.startswith("{") and not of_batch:
+                record = _record(path, number, line)
+                if record.get("record") in _OF_USE:
+                    records[number] = record
+    return records
+
+
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    """One line of it."""
+    """One line of it; where a process was ended in the midst of a line, what the next one has said there."""
+    last = line.rfind(_BEGIN)
     try:
         record: dict[str, Any] = json.loads(line)
     except ValueError as error:
+        if last > 0:
+            return _record(path, number, line[last:])
         raise ConfigError(
             f"line {number} of {path} is no record of a run ({error}): write one by `weft train --log json`"
         ) from None

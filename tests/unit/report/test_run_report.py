@@ -10,7 +10,7 @@ from rich.console import Console
 from weft import cli
 from weft.errors import ConfigError, StorageError
 from weft.plan import Settings, leap
-from weft.report import answer_as_dict, print_run, read_run
+from weft.report import answer_as_dict, print_run, read_run, run_stages
 from weft.training import EpochEnded
 
 STAGES = {"sample": 0.5, "fetch": 0.4, "exchange": 1.0, "compute": 2.0, "wait": 0.3}
@@ -131,3 +131,21 @@ def test_a_run_that_is_still_being_written_is_read_up_to_there(tmp_path):
     (tmp_path / "run").write_text(f"{epoch}\n{epoch}\n{epoch[:-20]}")
     (plan,) = read_run(tmp_path / "run")
     assert [one["epoch"] for one in plan.measured] == [1.5, 1.5]
+
+
+def test_what_a_process_wrote_that_was_ended_in_the_midst_of_a_line_does_not_matter(log):
+    """The next one has gone on in that line."""
+    planned, notice, first, second, third, _ = log.read_text().splitlines(keepends=True)[1:]
+    on = begun(checkpoint="kept", resume=True)
+    step = '{"record": "Stepped", "version": 1, "batch": 7'
+    log.write_text(begun() + planned + first[:-30] + on + first + second + step + on + third + step + "\n" + notice)
+    (plan,) = read_run(log)
+    assert [one["epoch"] for one in plan.measured] == [9.0, 3.0, 3.4] and plan.first == [0, 2]
+
+
+def test_lines_of_batches_are_passed_over(log, monkeypatch):
+    epochs = log.read_text()
+    log.write_text('{"record": "Stepped", "version": 1, "loss": 1.0}\n' * 1000 + epochs)
+    read, loads = [], json.loads
+    monkeypatch.setattr(run_stages.json, "loads", lambda text: read.append(text) or loads(text))
+    assert len(read_run(log)) == 2 and len(read) == 6
