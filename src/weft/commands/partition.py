@@ -7,7 +7,9 @@ import json
 import os
 import sys
 import time
+import zlib
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -168,8 +170,13 @@ def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partitio
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(weft.planner.read_cluster(args.cluster))
     assert graph.path is not None
+    files = {
+        name: zlib.crc32(Path(value).read_bytes())
+        for name, value in _options(args.option).items()
+        if os.path.isfile(value)
+    }
     of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(graph.path), "flags": flags, "cluster": cluster}
-    return of | asdict(choice)
+    return of | {"files": files} | asdict(choice)
 
 
 def _options(given: list[str]) -> dict[str, str]:

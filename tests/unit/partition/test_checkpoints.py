@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 from functools import partial, partialmethod
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from slow_partition import random_graph
 
 from weft import cli
+from weft.commands import partition
 from weft.graph import SPLITS, Graph, communities
 from weft.lab.adagl import SearchOptions
 from weft.partition import CheckpointedSteps, allocate
+from weft.partition.automatic import MethodChoice
 from weft.partition.methods.streaming import FennelMethod, LdgMethod
 
 
@@ -80,6 +83,17 @@ def test_a_command_that_was_stopped_goes_on_with_writing(graph, tmp_path, monkey
     parts = Graph.open(tmp_path / "p")
     assert (np.repeat(np.arange(3), np.diff(parts.bounds)) == owners[parts.original_ids]).all()
     assert {path.name for path in tmp_path.iterdir()} == {"g", "p"}
+
+
+def test_another_file_in_the_place_of_an_options_is_read_anew(graph, tmp_path):
+    links = tmp_path / "links.toml"
+    links.write_text("old")
+    given = SimpleNamespace(cluster=None, option=[f"links={links}", "rounds=2"])
+    choice = MethodChoice("fennel", "named")
+    before = partition._identity(given, graph, choice)
+    assert partition._identity(given, graph, choice) == before
+    links.write_text("new")
+    assert partition._identity(given, graph, choice) != before
 
 
 def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypatch):
