@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import resource
 import shutil
@@ -25,7 +24,6 @@ from weft.quantities import port_range
 
 NO_LIMIT = -1
 _REACHED_WITHIN = 10.0  # seconds; a connection takes a few round trips
-_GROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # as a container sees its own
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class WorkerFacts:
             host=world.hosts[world.rank],
             name=socket.gethostname(),
             clock=clock,
-            processors=_processors(),
+            processors=round(world.processors * world.workers_here, 6),
             memory=available_memory(),
             files=_limit(resource.RLIMIT_NOFILE),
             file_size=_limit(resource.RLIMIT_FSIZE),
@@ -94,15 +92,6 @@ class WorkerFacts:
 def _limit(kind: int) -> int:
     soft, _ = resource.getrlimit(kind)
     return NO_LIMIT if soft == resource.RLIM_INFINITY else soft
-
-
-def _processors() -> float:
-    own = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    try:
-        quota, period = map(float, _GROUP_QUOTA.read_text().split())
-    except (OSError, ValueError):  # no group, or "max"
-        return float(own)
-    return min(float(own), quota / period)
 
 
 def _free(ports: str | None) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,6 +15,7 @@ import weft.training
 from weft.commands.graphs import add_graph
 from weft.config import check_writable, path_here
 from weft.errors import ConfigError, StorageError
+from weft.threads import usual_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="embeddings: the rows that enter the last convolution, or of a model of links those that are scored (default); "
         "predictions: classes",
     )
-    parser.add_argument("--threads", type=int, default=0, help="threads (default 0: one a core)")
+    parser.add_argument("--threads", type=int, default=0, help="threads (default 0: one for each core that it may use)")
     parser.add_argument(
         "--device",
         choices=("auto", "cpu", "cuda"),
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         must = "it must be a folder, for files of Parquet" if sharded else "the file must end in .npy or .parquet"
         raise ConfigError(f"--out {args.out}: {must}")
     if args.threads < 0:
-        raise ConfigError(f"--threads {args.threads}: give how many, or 0 for one a core")
+        raise ConfigError(f"--threads {args.threads}: give how many, or 0 for one for each core that it may use")
     if sharded and args.device == "cuda":
         raise ConfigError("--device cuda: on Ray processors compute; drop it, or --on")
     if args.out.exists() and not args.overwrite:
@@ -107,7 +107,7 @@ def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, devic
 
     from weft.nn import encoder_of
 
-    threads = args.threads or os.cpu_count() or 1
+    threads = args.threads or usual_threads()
     torch.set_num_threads(threads)
     dtype = weft.training.dtype_for(trained.settings)
     encoder = encoder_of(trained.model).to(device, dtype)

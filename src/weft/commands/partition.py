@@ -24,6 +24,7 @@ from weft.commands.task_flags import USUAL, add_task_flags, allocated, cluster_g
 from weft.config import path_here
 from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
+from weft.threads import usual_threads
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
@@ -49,7 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_number(parser, "--seed", 0, "the seed, of the training too")
     parser.add_argument(
-        "--threads", type=int, default=os.cpu_count(), help="threads (default: all; kaminpar repeats on 1 only)"
+        "--threads",
+        type=int,
+        default=usual_threads(),
+        help="threads (default: one for each core that it may use; kaminpar repeats on 1 only)",
     )
     parser.add_argument(
         "--shares",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from weft.config import file_to_write, path_here
 from weft.errors import ConfigError
 from weft.plan import Plan
 from weft.plugins import PARTITION_METHODS
+from weft.threads import usual_threads
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,9 @@ def _add_partition(parser: argparse.ArgumentParser) -> None:
         "--measured", type=path_here, help="measured seconds: a JSON object of allocation, plan, seconds a line"
     )
     add_number(parser, "--seed", 0, "the seed, of the training too")
-    parser.add_argument("--threads", type=int, default=os.cpu_count(), help="threads (default: all)")
+    parser.add_argument(
+        "--threads", type=int, default=usual_threads(), help="threads (default: one for each core that it may use)"
+    )
     parser.add_argument("--html", type=file_to_write, help="write a page with all figures")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     add_task_flags(parser, plan=False)

@@ -22,7 +22,7 @@ from weft.exchange.encryption import OF_SECRET
 from weft.exchange.listener import STORE_SOCKET, new_secret
 from weft.memory import MORE_PROCESSES, lacks_threads
 from weft.place import WorkerPlace
-from weft.threads import answered_within
+from weft.threads import answered_within, cores, processors
 
 _ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in time
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
@@ -39,11 +39,11 @@ def meet(
     secret: bytes | None,
     devices: bool = False,
     tls: str | None = None,
-) -> tuple[dist.Store, list[int], bytes, str]:
-    """The store, the host of each worker, the run's secret, and what devices are lacking (nothing: each worker has one).
+) -> tuple[dist.Store, list[int], bytes, float, str]:
+    """The store, the host of each worker, the run's secret, this one's part of its host's processors, and lacking devices.
 
     All must have the same versions and transport. `secret`: the one that was given; None: the first worker makes one.
-    `devices`: may rows be on CUDA's devices, if each worker has one for itself?
+    `devices`: may rows be on CUDA's devices, if each worker has one for itself? Lacking are none then.
     """
     rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
@@ -65,7 +65,8 @@ def meet(
         run = "" if secret is None else hmac.digest(secret, b"run", "sha256").hex()
         _check_run(store, rank, run, where)
         _check_alone(store, rank)
-        cards = compare(store, rank, size, "host", facts, {"host": place.host, "devices": " ".join(own), "run": run})
+        more = {"host": place.host, "devices": " ".join(own), "run": run, "cores": f"{cores():x}"}
+        cards = compare(store, rank, size, "host", facts, more)
         names = [card["host"] for card in cards]
         hosts = [list(dict.fromkeys(names)).index(name) for name in names]
         lacking = lacking_devices(names, [card["devices"].split() for card in cards])
@@ -86,7 +87,10 @@ def meet(
             f"worker {rank} of {size} could not meet the others at {where} within {timeout:g} s ({_reason(place, error)}): "
             f"start all {size}, with the same WORLD_SIZE, MASTER_ADDR and MASTER_PORT, at which nothing else listens"
         ) from error
-    return store, hosts, secret, lacking
+    beside = [
+        int(card["cores"], 16) for other, card in enumerate(cards) if other != rank and names[other] == place.host
+    ]
+    return store, hosts, secret, processors(beside), lacking
 
 
 def refuse_without_threads(rank: int, error: Exception) -> None:

@@ -30,6 +30,7 @@ from weft.exchange.meeting import compare, have_files, meet, refuse_without_thre
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.meter import Meter
 from weft.place import place_here
+from weft.threads import cores, processors
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
 _HEARTBEAT = 1.0  # seconds between heartbeats
@@ -146,16 +147,18 @@ class World:
         of_devices: Connections | None = None,
         resort: LastResort | None = None,
         lacking: str = "",
+        share: float | None = None,
     ) -> None:
         """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
 
         `of_devices`: carry what is on devices; None: torch.distributed does, where there are any.
         `store`: where workers have met; None: they are threads of one process.
         `lacking`: why workers can't compute on CUDA's devices, each on its own, where they can't.
+        `share`: of the host's processors, which this worker may use; None: all workers there may use the same.
         """
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
-        self.lacking = lacking
+        self.lacking, self._share = lacking, share
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
@@ -185,13 +188,15 @@ class World:
         have_files(size)
         given = given_secret()
         encryption = Encryption.of(tls, given)
-        store, hosts, secret, lacking = meet(place, timeout, transport, given, devices, tls)
+        store, hosts, secret, share, lacking = meet(place, timeout, transport, given, devices, tls)
         try:
             by_sockets = transport == "sockets"
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if by_sockets else None
             resort = LastResort(timeout)
             heartbeats = Heartbeats(store, rank, size, resort.lost)
-            return cls(rank, size, hosts, heartbeats, timeout, connections, store, resort=resort, lacking=lacking)
+            return cls(
+                rank, size, hosts, heartbeats, timeout, connections, store, resort=resort, lacking=lacking, share=share
+            )
         except RuntimeError as error:
             refuse_without_threads(rank, error)
             raise ClusterError(
@@ -245,6 +250,16 @@ class World:
             return Communicator(meter=self.meter, ranks=ranks)
         member = ranks.index(self.rank)
         return Communicator(member, len(ranks), own or device, self.meter, self.traffic, half, ranks, device)
+
+    @property
+    def workers_here(self) -> int:
+        """How many workers this one's host has."""
+        return self.hosts.count(self.hosts[self.rank])
+
+    @property
+    def processors(self) -> float:
+        """How many of its host's processors this worker may use: its part of those that others may use too."""
+        return processors([cores()] * (self.workers_here - 1)) if self._share is None else self._share
 
     @property
     def workers(self) -> list[int]:

@@ -267,7 +267,7 @@ class ParallelSettings(Group):
         off="auto",
     )
     threads: int = setting(
-        0, "threads of each worker; 0: the host's cores, divided among its workers", low=0, usual=True
+        0, "threads of each worker; 0: its part of the cores that its host's workers may use", low=0, usual=True
     )
     loaders: int = setting(
         0,

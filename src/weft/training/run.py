@@ -1,7 +1,6 @@
 """A run, decided once: a model and a loader that fit each other, under any plan and with any number of workers."""
 
 import gc
-import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -94,8 +93,7 @@ class Run:
         trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         self.encoder = encoder_of(self.model)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
-        local = self.world.hosts.count(self.world.hosts[self.world.rank])
-        self.threads = self.settings.parallel.threads or max(1, (os.cpu_count() or 1) // local)
+        self.threads = self.settings.parallel.threads or max(1, int(self.world.processors))
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm, lambda: loader.stands_at)

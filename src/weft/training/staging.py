@@ -1,6 +1,5 @@
 """The device that a worker computes on, and how what is made ready in host memory gets there."""
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +12,7 @@ from weft.errors import ConfigError, reason_of
 from weft.exchange import World
 from weft.features import DeviceStore
 from weft.plan import Settings
+from weft.threads import usual_threads
 from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
 
 
@@ -21,7 +21,7 @@ def lanes_of(settings: Settings, workers: int, on_device: bool) -> int:
 
     With other workers two: a link has work while others wait. Alone, a device computes faster than one prepares.
     """
-    alone = min(settings.plan.prefetch + 1, os.cpu_count() or 1) if on_device else 1
+    alone = min(settings.plan.prefetch + 1, usual_threads()) if on_device else 1
     return settings.parallel.loaders or (alone if workers == 1 else 2)
 
 

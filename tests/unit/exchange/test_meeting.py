@@ -19,6 +19,7 @@ from weft.exchange.meeting import compare, lacking_devices, place_at
 from weft.graph import Graph, communities
 from weft.place import WorkerPlace
 from weft.plan import Settings
+from weft.threads import processors
 
 
 def listening_now():
@@ -208,3 +209,26 @@ def test_a_first_worker_whose_name_nobody_knows_is_told_as_that():
     place = WorkerPlace(1, 2, "0", 2, "no.such.host.invalid", 29500)
     with pytest.raises(ClusterError, match=r"\(no host is known here as no.such.host.invalid: .*\): start all 2"):
         meeting.meet(place, 1.0, "sockets", None)
+
+
+def processors_of(world):
+    return world.processors
+
+
+def test_workers_of_one_host_share_its_processors(processes):
+    all_of_them = processors()
+    assert processes(2, processors_of) == [round(all_of_them / 2, 6)] * 2
+    assert processes(2, processors_of, hosts=[0, 1]) == [all_of_them] * 2
+
+
+def test_workers_that_are_bound_to_their_own_processors_have_all_of_them(monkeypatch):
+    """As tasks of srun with --cpus-per-task."""
+    bound = iter([0b0011, 0b1100])
+    monkeypatch.setattr(meeting, "cores", lambda: next(bound))
+    monkeypatch.setattr(meeting, "processors", lambda beside: beside)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with ThreadPoolExecutor(2) as threads:
+        places = [WorkerPlace(rank, 2, "0", 2, "127.0.0.1", port) for rank in range(2)]
+        met = [*threads.map(lambda place: meeting.meet(place, 20.0, "sockets", None), places)]
+    assert sorted(beside for *_, beside, _ in met) == [[0b0011], [0b1100]]
