@@ -48,3 +48,17 @@ def killable() -> None:
         for signum in _DEADLY:
             if signal.getsignal(signum) is _stop:
                 signal.signal(signum, signal.SIG_DFL)
+
+
+@contextmanager
+def waiting() -> Iterator[None]:
+    """Within it Ctrl-C kills this process: it waits for others in compiled code, where Python's handler is not called."""
+    before = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
+    if ours:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, before)

@@ -30,6 +30,7 @@ from weft.exchange.meeting import compare, have_files, meet, refuse_without_thre
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.meter import Meter
 from weft.place import place_here
+from weft.stopping import waiting
 from weft.threads import cores, processors
 
 Groups = Sequence[Sequence[int]]  # of workers, each in one of them
@@ -188,7 +189,8 @@ class World:
         have_files(size)
         given = given_secret()
         encryption = Encryption.of(tls, given)
-        store, hosts, secret, share, lacking = meet(place, timeout, transport, given, devices, tls)
+        with waiting():
+            store, hosts, secret, share, lacking = meet(place, timeout, transport, given, devices, tls)
         try:
             by_sockets = transport == "sockets"
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if by_sockets else None

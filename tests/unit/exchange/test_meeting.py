@@ -1,8 +1,10 @@
 """Workers meet at the run's addresses only, and those that would train different models part before they do."""
 
+import contextlib
 import json
 import os
 import resource
+import signal
 import socket
 import subprocess
 import time
@@ -12,6 +14,7 @@ from datetime import timedelta
 
 import pytest
 import torch.distributed as dist
+from launcher import Running, free_port
 
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import meeting
@@ -232,3 +235,18 @@ def test_workers_that_are_bound_to_their_own_processors_have_all_of_them(monkeyp
         places = [WorkerPlace(rank, 2, "0", 2, "127.0.0.1", port) for rank in range(2)]
         met = [*threads.map(lambda place: meeting.meet(place, 20.0, "sockets", None), places)]
     assert sorted(beside for *_, beside, _ in met) == [[0b0011], [0b1100]]
+
+
+def test_who_waits_for_others_is_ended_by_ctrl_c():
+    port = free_port()
+    environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    run = Running(["weft", "probe", "--timeout", 60], os.environ | environment)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+            break
+        time.sleep(0.1)
+    time.sleep(0.5)
+    run.send_signal(signal.SIGINT)
+    run.communicate(timeout=10)
+    assert run.returncode == -signal.SIGINT
