@@ -10,6 +10,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from weft.cluster.launcher import Launcher, Request
+from weft.cluster.torchrun import after_torchrun
 from weft.errors import ClusterError, ConfigError
 
 _USER = 10001  # of the image that the Dockerfile builds
@@ -187,7 +188,7 @@ def _container(request: Request, grace: int, claims: dict[str, str]) -> dict[str
     # Pods learn their number, and where the first one is, from the operator: in torchrun's own variables (PET_...).
     start = ["python", "-m", "torch.distributed.run", "--nnodes", str(request.hosts)]
     start += ["--nproc-per-node", str(request.workers), "-m", "weft.cli"]
-    words = [*request.arguments, *(["--resume"] if request.resumable and "--resume" not in request.arguments else [])]
+    words = after_torchrun(request.resumed())
     environment = {"HOME": "/tmp", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(grace - _SPARE)}
     if "cpus" in request.options:
         environment["OMP_NUM_THREADS"] = str(max(1, int(request.options["cpus"]) // request.workers))

@@ -76,6 +76,12 @@ class Request:
         """An option of the launcher's own."""
         return self.options.get(name, usual)
 
+    def resumed(self) -> tuple[str, ...]:
+        """The command's words, by which it goes on from its newest checkpoint if it keeps any."""
+        if not self.resumable or "--resume" in self.arguments:
+            return self.arguments
+        return _with_setting(self.arguments, ("checkpoint", "resume"), "true")
+
     def again(self, workers: int) -> "Request":
         """The request that goes on from the newest checkpoint, as so many workers."""
         changes = {("checkpoint", "resume"): "true"}

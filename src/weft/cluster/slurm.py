@@ -67,10 +67,7 @@ class Slurm(Launcher):
         lines = [f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in given.items()]
         # srun doesn't inherit it
         cpus = f"--cpus-per-task={given['cpus-per-task']} " if "cpus-per-task" in given else ""
-        words = list(request.arguments)
-        if request.resumable and "--resume" not in words:
-            words.append("--resume")
-        run = f"srun {cpus}{shlex.join([sys.executable, '-m', 'weft.cli', *words])}"
+        run = f"srun {cpus}{shlex.join([sys.executable, '-m', 'weft.cli', *request.resumed()])}"
         if request.resumable:
             run += "\n" + _GO_ON.format(stopped=_STOPPED)
         return _SCRIPT.format(directives="\n".join(lines), run=run)

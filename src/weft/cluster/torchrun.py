@@ -4,7 +4,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from weft.cluster.launcher import Launcher, Request
 from weft.errors import ClusterError, ConfigError
@@ -56,4 +56,15 @@ class Torchrun(Launcher):
             where = ["--nnodes", str(request.hosts), "--node-rank", str(rank)]
             where += ["--master-addr", master, "--master-port", port]
         start = [sys.executable, "-m", "torch.distributed.run", *where, "--nproc-per-node", str(request.workers)]
-        return [*start, "-m", "weft.cli", *request.arguments]
+        return [*start, "-m", "weft.cli", *after_torchrun(request.arguments)]
+
+
+def after_torchrun(words: Sequence[str]) -> list[str]:
+    """Words of a command as torchrun lets them through: of `--log` it can't tell which of its own options it is."""
+    told, rest = list[str](), iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        if flag == "--log":
+            word = f"--set=report.log={value if equals else next(rest)}"
+        told.append(word)
+    return told
