@@ -4,7 +4,6 @@ import argparse
 import errno
 import os
 import platform
-import re
 import signal
 import stat
 import sys
@@ -17,6 +16,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from weft import __version__
+from weft.config import joined_lists
 from weft.errors import WeftError
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.stopping import Stopped, stopping
@@ -68,7 +68,7 @@ def _ran(argv: list[str]) -> int:
     words = 2 if " ".join(argv[:2]) in COMMANDS else 1
     command = " ".join(argv[:words])
     try:
-        args = _parser(command).parse_args([command, *_joined(argv[words:])] if argv else argv)
+        args = _parser(command).parse_args([command, *joined_lists(argv[words:])] if argv else argv)
         args.argv = argv  # for workers, who run the same command
         code = int(args.run(args))
         sys.stdout.flush()  # what can't be written is found out here, not when Python ends
@@ -95,17 +95,6 @@ def _ran(argv: list[str]) -> int:
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def _joined(argv: list[str]) -> list[str]:
-    """The same with `--fanouts -1,5` as `--fanouts=-1,5`: else argparse takes the list for an option."""
-    found: list[str] = []
-    for at, word in enumerate(argv):
-        if re.fullmatch(r"-\d+(,.*)", word) and found and found[-1].startswith("--") and "--" not in argv[:at]:
-            found[-1] += f"={word}"
-        else:
-            found.append(word)
-    return found
 
 
 _ERRORS = 2  # the standard error

@@ -132,6 +132,17 @@ def typed(path: str | Path) -> str:
     return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
+def joined_lists(words: Iterable[str]) -> list[str]:
+    """A command's words with `--fanouts -1,5` as `--fanouts=-1,5`: else argparse takes the list for an option."""
+    found: list[str] = []
+    for word in words:
+        if re.fullmatch(r"-\d+(,.*)", word) and found and found[-1].startswith("--") and "--" not in found:
+            found[-1] += f"={word}"
+        else:
+            found.append(word)
+    return found
+
+
 def is_device(path: Path) -> bool:
     """Is it a device or a pipe, which is written into? What is a file or a folder is replaced."""
     return path.exists() and not path.is_file() and not path.is_dir()

@@ -21,7 +21,8 @@ _HYDRA = ("PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS")
 class Mpi(Launcher):
     """Open MPI, MPICH and Intel MPI."""
 
-    name, help = "mpi", "mpirun's processes; options: those of mpirun"
+    name = "mpi"
+    help = "mpirun's processes; options: master (the first host's address), port, and those of mpirun"
     options = None
 
     @classmethod
@@ -38,7 +39,8 @@ class Mpi(Launcher):
         if local != size and not (master and port):
             raise ClusterError(
                 f"mpirun started {size} workers on several hosts, and does not say where the first one is: give it "
-                f"-x MASTER_ADDR=HOST -x MASTER_PORT=29500 (MPICH: -genv MASTER_ADDR HOST), with the first host's name"
+                f"-x MASTER_ADDR=HOST -x MASTER_PORT=29500 (MPICH: -genv MASTER_ADDR HOST; `weft launch mpi`: --option "
+                f"master=HOST), with the first host's name"
             )
         return WorkerPlace(
             rank, size, socket.gethostname(), local or 1, master or "127.0.0.1", int(port or _port(environ))
@@ -58,9 +60,14 @@ class Mpi(Launcher):
             ) from None
 
     def _command(self, request: Request) -> list[str]:
-        options = chain.from_iterable((f"--{name}", value) for name, value in request.options.items())
-        many = str(request.hosts * request.workers)
-        return ["mpirun", "-n", many, *options, sys.executable, "-m", "weft.cli", *request.arguments]
+        options = dict(request.options)
+        said = {"MASTER_ADDR": options.pop("master", None), "MASTER_PORT": options.pop("port", None)}
+        if said["MASTER_ADDR"] and not said["MASTER_PORT"]:
+            said["MASTER_PORT"] = "29500"
+        where = [f"{name}={value}" for name, value in said.items() if value]  # by `env`: each mpirun has its own flag
+        flags = chain.from_iterable((f"-{name}" if len(name) == 1 else f"--{name}", of) for name, of in options.items())
+        start = ["mpirun", "-n", str(request.hosts * request.workers), *flags, *(["env", *where] if where else [])]
+        return [*start, sys.executable, "-m", "weft.cli", *request.arguments]
 
 
 def _is_slurms(environ: Mapping[str, str]) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
 import weft.cluster
 import weft.graph
 from weft.commands import train
-from weft.commands.flags import settings_given
+from weft.commands.flags import add_settings, settings_given, values_given
+from weft.config import joined_lists
 from weft.errors import ConfigError
 from weft.plugins import LAUNCHERS
 
@@ -27,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="NAME[=VALUE]",
             action="append",
             default=[],
-            help="an option of the launcher; may be repeated",
+            help="an option of the launcher; may be repeated, with other names",
         )
         one.add_argument("--dry-run", action="store_true", help="print what would be started, and start nothing")
         one.add_argument(
@@ -47,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _request(args: argparse.Namespace) -> weft.cluster.Request:
-    words = tuple(args.words[1:] if args.words[:1] == ["--"] else args.words)
+    words = tuple(joined_lists(args.words[1:] if args.words[:1] == ["--"] else args.words))
     if not words or words[0] not in _LAUNCHED:
         raise ConfigError(
             f"weft launch needs a command of many workers ({', '.join(_LAUNCHED)}): weft launch {args.launcher} --hosts 4 "
@@ -55,10 +57,9 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         )
     if min(args.hosts, args.workers_per_host) < 1:
         raise ConfigError("--hosts and --workers-per-host must be at least 1")
-    options = dict(text.partition("=")[::2] for text in args.option)
-    request = partial(weft.cluster.Request, words, args.workers_per_host, args.hosts, options=options)
+    request = partial(weft.cluster.Request, words, args.workers_per_host, args.hosts, options=_options(args))
     if words[0] != "train":
-        return request()
+        return request(ports=_ports(words))
     parser = argparse.ArgumentParser(prog="weft train")
     train.add_arguments(parser)
     given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
@@ -75,3 +76,23 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         ports=settings.parallel.ports,
         graph=weft.graph.directory_of(given.graph),
     )
+
+
+def _options(args: argparse.Namespace) -> dict[str, str]:
+    """The launcher's own options."""
+    options: dict[str, str] = {}
+    for text in args.option:
+        name, _, value = text.partition("=")
+        if name in options:
+            raise ConfigError(f"--option {name} is given twice: {options[name]} and {value}; drop one of them")
+        options[name] = value
+    return options
+
+
+def _ports(words: Sequence[str]) -> str | None:
+    """Those that a command's workers may listen at; what else it is told is for them to judge."""
+    parser = argparse.ArgumentParser(prog=f"weft {words[0]}", add_help=False, allow_abbrev=False)
+    add_settings(parser)
+    given, _ = parser.parse_known_args(words[1:])
+    ports = values_given(given, parser.prog).get("ports")
+    return None if ports is None else str(ports)
