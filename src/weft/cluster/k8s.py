@@ -4,6 +4,7 @@ It is printed as JSON, which is YAML too, so that nothing depends on how a word 
 """
 
 import json
+import posixpath
 import re
 import subprocess
 from itertools import chain, pairwise
@@ -84,10 +85,11 @@ class K8s(Launcher):
 
 def _check_folders(request: Request) -> None:
     """What is written must be on the claim that outlives pods; a claim must be of use."""
-    words = list(chain.from_iterable(word.split("=", 1) for word in request.arguments))
+    said = (word.removeprefix("--set=").split("=", 1) for word in request.arguments)
+    words = list(chain.from_iterable(said))
     written = [path for word, path in pairwise(words) if word in ("--out", "--checkpoint", "checkpoint.folder")]
     kept = _FOLDERS["checkpoints"] + "/"
-    lost = [path for path in written if not path.startswith(kept)]
+    lost = [path for path in written if not posixpath.normpath(path).startswith(kept)]
     if "checkpoints" not in request.options:
         lost = written or ["the checkpoint"] * request.resumable  # of a settings file
     if lost:

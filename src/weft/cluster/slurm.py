@@ -64,7 +64,9 @@ class Slurm(Launcher):
         if request.resumable:  # USR1 tells that time is nearly up, TERM that somebody stopped it
             given |= {"requeue": "", "open-mode": "append", "signal": f"USR1@{_NOTICE}"}
         given |= request.options
-        lines = [f"#SBATCH --{name}={value}" if value else f"#SBATCH --{name}" for name, value in given.items()]
+        lines = [
+            f"#SBATCH --{name}={shlex.quote(value)}" if value else f"#SBATCH --{name}" for name, value in given.items()
+        ]
         # srun doesn't inherit it
         cpus = f"--cpus-per-task={given['cpus-per-task']} " if "cpus-per-task" in given else ""
         run = f"srun {cpus}{shlex.join([sys.executable, '-m', 'weft.cli', *request.resumed()])}"

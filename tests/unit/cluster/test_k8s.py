@@ -174,6 +174,11 @@ def test_what_would_be_lost_with_a_pod_is_refused(capsys, tmp_path):
     elsewhere = ("train", "/graph/parts", "--out=model")
     assert "model would be lost with its pod" in refusal(capsys, elsewhere, image=IMAGE, **CLAIMS)
     (tmp_path / "run.toml").write_text('[checkpoint]\nfolder = "/checkpoints/parts"\n')
+    out = ("--out", "/checkpoints/m")
+    for there in (["--set=checkpoint.folder=/tmp/k"], ["--set", "checkpoint.folder=/tmp/k"]):
+        assert "/tmp/k would be lost" in refusal(capsys, ("train", "/graph/p", *there, *out), image=IMAGE, **CLAIMS)
+    up = ("train", "/graph/p", "--checkpoint", "/checkpoints/../tmp/k")
+    assert "/checkpoints/../tmp/k would be lost" in refusal(capsys, up, image=IMAGE, **CLAIMS)
     by_file = ("train", "/graph/parts", "--config", str(tmp_path / "run.toml"))
     assert "the checkpoint would be lost with its pod" in refusal(capsys, by_file, image=IMAGE, graph="graphs")
 

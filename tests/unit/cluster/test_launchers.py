@@ -1,16 +1,21 @@
 """Launches as data: what would be started, checked before it is."""
 
+import json
 import os
 import re
 import stat
 import subprocess
+from argparse import ArgumentParser
 from pathlib import Path
 
 import pytest
+from torch.distributed.run import get_args_parser
 
 from weft import cli
 from weft.cluster import Launcher, Recovery, Request
 from weft.cluster.slurm import Slurm
+from weft.cluster.torchrun import after_torchrun
+from weft.commands import doctor, plan, probe, train
 from weft.plugins import LAUNCHERS
 
 
@@ -130,3 +135,73 @@ def test_the_launcher_of_the_docs_works(capsys, monkeypatch):
     lines = shown(capsys, "containers", "--workers-per-host", "2", "--option", "image=mine", "--dry-run", "--", "probe")
     assert lines.splitlines()[1].startswith("docker run --rm --network=host -e RANK=1 -e WORLD_SIZE=2")
     assert lines.endswith("mine weft probe\n")
+
+
+@pytest.mark.parametrize("command", [doctor, plan, probe, train])
+def test_torchrun_lets_all_flags_through(command):
+    parser = ArgumentParser()
+    command.add_arguments(parser)
+    for action in parser._actions:
+        for flag in action.option_strings:
+            words = after_torchrun(["train", "g", flag, "x"])
+            assert get_args_parser().parse_args(["-m", "weft.cli", *words]).training_script_args == words
+    assert after_torchrun(["train", "--log", "json"]) == after_torchrun(["train", "--log=json"])
+    assert after_torchrun(["train", "--log", "json"]) == ["train", "--set=report.log=json"]
+
+
+def test_a_log_for_machines_is_started_by_torchrun(capsys):
+    words = ["--dry-run", "--", "train", "graph", "--log", "json"]
+    assert shown(capsys, "torchrun", *words).endswith("train graph --set=report.log=json\n")
+    (pod,) = json.loads(shown(capsys, "k8s", "--option=image=weft", "--option=job=pytorchjob", *words))["spec"][
+        "pytorchReplicaSpecs"
+    ].values()
+    assert pod["template"]["spec"]["containers"][0]["args"][-1] == "--set=report.log=json"
+
+
+def test_mpirun_is_told_where_workers_meet_whichever_it_is(capsys):
+    words = ["--hosts", "2", "--option", "master=h1", "--option", "x=NAME", "--option", "hostfile=all", "--dry-run"]
+    line = shown(capsys, "mpi", *words, "--", "train", "graph")
+    assert line.startswith("mpirun -n 2 -x NAME --hostfile all env MASTER_ADDR=h1 MASTER_PORT=29500 ")
+    assert shown(capsys, "mpi", "--option", "port=7000", *words[:4], "--dry-run", "--", "probe").startswith(
+        "mpirun -n 2 env MASTER_ADDR=h1 MASTER_PORT=7000 "
+    )
+    assert " env " not in shown(capsys, "mpi", "--dry-run", "--", "probe")
+
+
+def test_lists_may_begin_with_all_neighbours(capsys):
+    for command in ("train", "doctor"):
+        line = shown(capsys, "local", "--dry-run", "--", command, "graph", "--fanouts", "-1,3")
+        assert line.endswith(f"weft {command} graph --fanouts=-1,3\n")
+
+
+def test_an_option_that_is_given_twice_is_refused(capsys):
+    words = ["--option", "x=A=1", "--option", "x=B=2", "--", "probe"]
+    assert "--option x is given twice: A=1 and B=2; drop one" in refused(capsys, "mpi", *words)
+
+
+@pytest.mark.parametrize("command", ["train", "doctor", "plan", "probe"])
+def test_the_store_is_at_a_port_of_the_range_whatever_is_started(capsys, monkeypatch, tmp_path, command):
+    requests = []
+    monkeypatch.setattr("weft.cluster.launch", lambda name, request: requests.append(request) or 0)
+    for words in (["--ports", "29500-29600"], ["--ports=29500-29600", "--timeout", "9"], []):
+        assert cli.main(["launch", "local", "--", command, *([] if command == "probe" else ["graph"]), *words]) == 0
+    if command != "probe":
+        (tmp_path / "run.toml").write_text('[parallel]\nports = "29500-29600"\n')
+        assert cli.main(["launch", "local", "--", command, "graph", "--config", str(tmp_path / "run.toml")]) == 0
+        assert requests.pop().ports == "29500-29600"
+    assert [request.ports for request in requests] == ["29500-29600", "29500-29600", None]
+
+
+def test_a_job_goes_on_by_the_setting_that_was_given(capsys):
+    """By a flag beside it, it would be said twice, which tasks refuse."""
+    words = ["train", "graph", "--checkpoint", "/checkpoints/a", "--set", "checkpoint.resume=false"]
+    script = shown(capsys, "slurm", "--dry-run", "--", *words)
+    assert "--set checkpoint.resume=true\n" in script and "--resume" not in script
+    options = ["--option=image=weft", "--option=checkpoints=runs", "--option=job=pytorchjob", "--dry-run"]
+    pod = shown(capsys, "k8s", *options, "--", *words)
+    assert "checkpoint.resume=true" in pod and "--resume" not in pod
+
+
+def test_what_sbatch_is_told_is_quoted(capsys):
+    script = shown(capsys, "slurm", "--option", "comment=my run", "--dry-run", "--", "train", "graph")
+    assert "#SBATCH --comment='my run'\n" in script
