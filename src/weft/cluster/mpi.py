@@ -42,9 +42,8 @@ class Mpi(Launcher):
                 f"-x MASTER_ADDR=HOST -x MASTER_PORT=29500 (MPICH: -genv MASTER_ADDR HOST; `weft launch mpi`: --option "
                 f"master=HOST), with the first host's name"
             )
-        return WorkerPlace(
-            rank, size, socket.gethostname(), local or 1, master or "127.0.0.1", int(port or _port(environ))
-        )
+        at = number_in(environ, "MASTER_PORT", "mpirun") if port else _port(environ)
+        return WorkerPlace(rank, size, socket.gethostname(), local or 1, master or "127.0.0.1", at)
 
     def shown(self, request: Request) -> str:
         """The line that starts them."""

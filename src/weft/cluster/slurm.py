@@ -55,8 +55,11 @@ class Slurm(Launcher):
                 f"are {counts}): start the step with srun itself, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
             )
         job, step = number_in(environ, "SLURM_JOB_ID", "srun"), environ.get("SLURM_STEP_ID", "0")
-        port = int(environ.get("MASTER_PORT", 20_000 + (job * 7 + int(step)) % 10_000))
-        return WorkerPlace(rank, size, str(host), counts[host], environ.get("MASTER_ADDR", hosts[0]), port)
+        derived = {"MASTER_PORT": str(20_000 + (job * 7 + int(step)) % 10_000), "MASTER_ADDR": hosts[0]}
+        where = derived | {name: environ[name] for name in derived if environ.get(name)}
+        return WorkerPlace(
+            rank, size, str(host), counts[host], where["MASTER_ADDR"], number_in(where, "MASTER_PORT", "srun")
+        )
 
     def shown(self, request: Request) -> str:
         """The batch script."""

@@ -9,7 +9,10 @@ from collections.abc import Mapping, Sequence
 from weft.cluster.launcher import Launcher, Request
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import new_secret
-from weft.place import WorkerPlace, number_in
+from weft.place import WorkerPlace, is_loopback, number_in
+
+# Of tasks whose launchers say their ranks.
+_OTHERS = frozenset({"SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK"})
 
 
 class Torchrun(Launcher):
@@ -22,6 +25,8 @@ class Torchrun(Launcher):
     def place(cls, environ: Mapping[str, str]) -> WorkerPlace | None:
         """As RANK and WORLD_SIZE say, whoever has set them."""
         if "WORLD_SIZE" not in environ and not {"RANK", "MASTER_ADDR"} <= environ.keys():
+            return None
+        if "RANK" not in environ and not _OTHERS.isdisjoint(environ):  # as batch scripts set WORLD_SIZE for all tasks
             return None
         size = number_in(environ, "WORLD_SIZE", "torchrun")
         if size == 1:
