@@ -1,5 +1,6 @@
 """Where this process stands among the workers of a run, as what started it says in the environment."""
 
+import ipaddress
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ class WorkerPlace:
     rank: int
     size: int
     host: str  # a name that the workers of one host share
-    local_size: int  # the workers of this host
+    local_size: int  # the workers of this host; fewer, if it is not known and others may be elsewhere
     master: str  # the first worker's address
     port: int
 
@@ -54,3 +55,11 @@ def number_in(environ: Mapping[str, str], name: str, launcher: str) -> int:
             f"{launcher} started this process as one of several, but its variables don't say which: {there}; start the run "
             f"anew, or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT by hand"
         ) from None
+
+
+def is_loopback(name: str) -> bool:
+    """Does each machine know itself by this name or address?"""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == "localhost"

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -32,9 +33,12 @@ class Torchrun(Launcher):
         if size == 1:
             return WorkerPlace(number_in({"RANK": "0", **environ}, "RANK", "torchrun"), 1, "0", 1, "127.0.0.1", 0)
         rank = number_in(environ, "RANK", "torchrun")
-        local = number_in({"LOCAL_WORLD_SIZE": str(size), **environ}, "LOCAL_WORLD_SIZE", "torchrun")
-        host = environ.get("GROUP_RANK", str(rank // max(1, local)))
         port, master = number_in(environ, "MASTER_PORT", "torchrun"), environ.get("MASTER_ADDR", "127.0.0.1")
+        local, host = size if is_loopback(master) else 1, socket.gethostname()  # where the four variables are all
+        if "LOCAL_WORLD_SIZE" in environ:
+            local = number_in(environ, "LOCAL_WORLD_SIZE", "torchrun")
+            host = str(rank // max(1, local))
+        host = environ.get("GROUP_RANK", host)
         if not master.strip():
             raise ClusterError(
                 "MASTER_ADDR is empty: set it to the first worker's host, or leave it out on one machine"

@@ -15,7 +15,7 @@ from weft.exchange.communicator import SocketLinks, SocketTransport, named_loss
 from weft.exchange.encrypted_links import EncryptedLinks
 from weft.exchange.encryption import Encryption
 from weft.exchange.listener import PeerListener, connect, listening_at
-from weft.place import WorkerPlace
+from weft.place import WorkerPlace, is_loopback
 
 _CONGESTION_CONTROL = "cubic"  # TCP's congestion control; see _set_congestion_control
 _MTU, _MTU6 = 14, 24  # Linux's names for the largest packet of a connection's way (IP_MTU, IPV6_MTU)
@@ -128,7 +128,7 @@ def addresses(place: WorkerPlace) -> tuple[str, str]:
     with socket.socket(family, kind) as probe:
         probe.connect(target)  # of a datagram socket: only looks up the way
         own = probe.getsockname()[0]
-    if place.local_size < place.size and ipaddress.ip_address(own).is_loopback and not _is_loopback(master):
+    if place.local_size < place.size and ipaddress.ip_address(own).is_loopback and not is_loopback(master):
         return "", master  # a host that knows its own name as loopback: the others know it by its real address
     return own, own
 
@@ -136,20 +136,13 @@ def addresses(place: WorkerPlace) -> tuple[str, str]:
 def _check_reachable(given: str, listening: socket.socket, place: WorkerPlace) -> None:
     """Refuse an address that means the hosts themselves to those that are told it."""
     found = ipaddress.ip_address(listening.getsockname()[0])
-    elsewhere = place.local_size < place.size and not _is_loopback(place.master)
+    elsewhere = place.local_size < place.size and not is_loopback(place.master)
     if found.is_unspecified or (found.is_loopback and elsewhere):
         listening.close()
         raise ClusterError(
             f"WEFT_ADDRESS = {given!r} means to each of the others their own host: set the one address at which they reach "
             f"this host, or unset it"
         )
-
-
-def _is_loopback(name: str) -> bool:
-    try:
-        return ipaddress.ip_address(name).is_loopback
-    except ValueError:
-        return name == "localhost"
 
 
 def _set_congestion_control(one: socket.socket) -> None:

@@ -87,6 +87,22 @@ def test_variables_that_contradict_each_other_are_refused():
         Slurm.place(TASK | {"SLURM_PROCID": "x"})
 
 
+def test_where_workers_meet_may_be_said_beside_srun(monkeypatch):
+    """As heads of batch scripts do, for all tasks."""
+    said = {"WORLD_SIZE": "4", "MASTER_ADDR": "node07", "MASTER_PORT": "29500"}
+    for name, value in (TASK | said).items():
+        monkeypatch.setenv(name, value)
+    assert place_here() == WorkerPlace(2, 4, "1", 2, "node07", 29500)
+    assert Slurm.place(TASK | {"MASTER_ADDR": "", "MASTER_PORT": ""}) == Slurm.place(TASK)
+    assert Torchrun.place(MPIRUN | said) is None
+
+
+@pytest.mark.parametrize(("launcher", "variables"), [(Slurm, TASK), (Mpi, MPIRUN), (Mpi, HYDRA)])
+def test_a_port_that_is_no_number_is_named(launcher, variables):
+    with pytest.raises(ClusterError, match="MASTER_PORT is '29500,'"):
+        launcher.place(variables | {"MASTER_PORT": "29500,"})
+
+
 @pytest.mark.parametrize("variables", [MPIRUN, HYDRA])
 def test_processes_of_mpirun_are_workers(variables):
     place = Mpi.place(variables)
@@ -164,3 +180,10 @@ def test_srun_that_speaks_pmi_too_is_srun(monkeypatch):
 def test_an_address_that_is_empty_is_refused():
     with pytest.raises(ClusterError, match="MASTER_ADDR is empty: set it"):
         Torchrun.place(TORCHRUN | {"MASTER_ADDR": ""})
+
+
+def test_four_variables_alone_may_be_of_workers_on_several_hosts():
+    four = {"RANK": "3", "WORLD_SIZE": "6", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+    assert Torchrun.place(four) == WorkerPlace(3, 6, socket.gethostname(), 1, "h", 29500)
+    assert Torchrun.place(four | {"MASTER_ADDR": "127.0.0.1"}).local_size == 6  # others are here, too
+    assert Torchrun.place(four | {"LOCAL_WORLD_SIZE": "2"}) == WorkerPlace(3, 6, "1", 2, "h", 29500)
