@@ -200,7 +200,7 @@ def near(word: str, known: Iterable[str]) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """The keys of a TOML file."""
     try:
-        return tomllib.loads(path.read_text())
+        return tomllib.loads(path.read_bytes().decode("utf-8-sig"))  # TOML's encoding, whatever this system's is
     except RecursionError:
         raise ConfigError(f"{path} is not what is expected: tables within tables within tables; write keys") from None
     except OSError as error:

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from weft import cli, cluster, training
 from weft.commands import info
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.joining import joined
+from weft.config import read_toml
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
 from weft.plan import DEFAULTS, PLACES
@@ -264,3 +266,10 @@ def test_what_ends_a_run_at_its_end_is_said_before_it_is_planned(tmp_path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     assert cli.main(["train", str(tmp_path / "g"), "--fanouts", "2", "--out", str(tmp_path / "new" / "m")]) == 2
     assert re.search(r"takes [\d.]+ \w+, and the disk of \S+/m has 100 B: free some", capsys.readouterr().err)
+
+
+def test_a_settings_file_is_utf_8_whatever_the_system_has(tmp_path, monkeypatch):
+    config = tmp_path / "run.toml"
+    config.write_bytes(b"\xef\xbb\xbf" + '[checkpoint]\nfolder = "läufe"\n'.encode())  # as editors of Windows begin it
+    monkeypatch.setattr(Path, "read_text", lambda path, *how: path.read_bytes().decode("iso-8859-1"))
+    assert read_toml(config) == {"checkpoint": {"folder": "läufe"}}

@@ -22,7 +22,7 @@ def write_links(path: Path, links: ServerLinks) -> None:
 def read_links(path: Path) -> ServerLinks:
     """The links of a TOML file."""
     try:
-        found = tomllib.loads(path.read_text())
+        found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
         return ServerLinks(*(np.array(found[name], dtype=np.float64) for name in ("alpha", "beta")))
     except OSError as error:
         raise InputError(
