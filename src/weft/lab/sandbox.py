@@ -305,8 +305,8 @@ def _set_share(group: Path, share: float) -> None:
 
 
 def _check_share(share: float) -> None:
-    if share <= 0:
-        raise ConfigError("a host's processor share must be above 0: 0.5 is half a processor")
+    if not 0 < share < float("inf"):
+        raise ConfigError(f"a host's processor share must be a number above 0, not {share:g}: 0.5 is half a processor")
 
 
 def _check_machine() -> None:
