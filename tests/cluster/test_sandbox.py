@@ -288,8 +288,9 @@ def test_bad_input(capsys):
     assert bits_a_second("1.5gbit") == 1.5e9
     with pytest.raises(ConfigError, match="1 to 200 hosts"):
         Sandbox(hosts=0)
-    with pytest.raises(ConfigError, match="must be above 0"):
-        Sandbox(shares={"h1": 0.0})
+    for share in (0.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match=f"must be above 0 and a number, not {share:g}"):
+            Sandbox(shares={"h1": share})
     with pytest.raises(ConfigError, match="h2 had no share from the start"):
         Sandbox().share_out(1, 0.5)
 

@@ -306,7 +306,9 @@ def _set_share(group: Path, share: float) -> None:
 
 def _check_share(share: float) -> None:
     if not 0 < share < float("inf"):
-        raise ConfigError(f"a host's processor share must be a number above 0, not {share:g}: 0.5 is half a processor")
+        raise ConfigError(
+            f"a host's processor share must be above 0 and a number, not {share:g}: 0.5 is half a processor"
+        )
 
 
 def _check_machine() -> None:
