@@ -109,7 +109,10 @@ class SocketConnections:
     def _connected(self, rank: int, call: int, timeout: float) -> socket.socket:
         if rank not in self._addresses:
             with named_loss("worker 0, who holds the run's store,"):
-                self._addresses[rank] = self._store.get(f"weft/address/{rank}")
+                try:
+                    self._addresses[rank] = self._store.get(f"weft/address/{rank}")
+                except dist.DistStoreError as error:  # the store is there, and that worker has not said it
+                    raise ClusterError(f"worker {rank} stopped answering before it said where it listens") from error
         address = self._addresses[rank]
         host, port = json.loads(address)
         return connect(self._rank, rank, call, self._secret, address, (host, port), timeout, self._encryption)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
@@ -350,6 +351,20 @@ class Gone:
 
     def get(self, key):
         raise RuntimeError("Connection reset by peer")
+
+
+class Waiting(Gone):
+    """A store to which nobody has said what is asked for."""
+
+    def get(self, key):
+        raise dist.DistStoreError("wait timeout")
+
+
+def test_who_says_no_address_is_named():
+    connections = SocketConnections(WorkerPlace(2, 3, "0", 3, "127.0.0.1", 1), Waiting(), 5, b"x" * 32)
+    with pytest.raises(ClusterError, match="worker 1 stopped answering before it said where it listens"):
+        connections.reach(1, 1)
+    connections.close()
 
 
 def test_a_store_that_is_gone_is_a_lost_worker():
