@@ -33,8 +33,10 @@ def processors(beside: Sequence[int] = ()) -> float:
 
     `beside`: the `cores` of others that run beside it; what several may run on is shared among them, so is the group.
     """
-    own = cores()
-    shared = Counter(1 + sum(others >> at & 1 for others in beside) for at in range(own.bit_length()) if own >> at & 1)
+    mine = cores()
+    shared = Counter(
+        1 + sum(others >> at & 1 for others in beside) for at in range(mine.bit_length()) if mine >> at & 1
+    )
     return round(min(sum(many / users for users, many in shared.items()), _quota() / (1 + len(beside))), 6)
 
 

@@ -96,8 +96,8 @@ class Heartbeats:
 
     def _agree_on_missing(self, otherwise: str) -> tuple[list[int], str]:
         """Workers whose heartbeat has stopped; the first to find out looks, and tells the others through the store."""
-        own, end = str(self._rank).encode(), time.monotonic() + _PATIENCE * _HEARTBEAT
-        if self._store.compare_set(_LOOKS, "", own.decode()) != own:
+        me, end = str(self._rank).encode(), time.monotonic() + _PATIENCE * _HEARTBEAT
+        if self._store.compare_set(_LOOKS, "", me.decode()) != me:
             while not self._store.check([_MISSING]) and time.monotonic() < end:  # `wait` would keep heartbeats waiting
                 time.sleep(_HEARTBEAT / 4)
         if not self._store.check([_MISSING]):  # or who looked is lost too

@@ -31,6 +31,7 @@ from weft.training.objectives import (
     VertexObjective,
     Vertices,
     ids_of,
+    is_set_up,
     objective_named,
     set_up,
 )
@@ -95,7 +96,7 @@ class Loader:
             chosen = _chosen(graph, seeds, split)
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
             objective = set_up(of_run, graph, self.settings)
-        elif not hasattr(objective, "graph"):  # which its setup sets
+        elif not is_set_up(objective):
             objective = set_up(objective, graph, self.settings)
         self.objective = objective
         if objective.labels is not None:

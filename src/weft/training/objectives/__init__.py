@@ -34,6 +34,7 @@ __all__ = [
     "as_classes",
     "check_trained",
     "ids_of",
+    "is_set_up",
     "objective_for",
     "objective_named",
     "probabilities",
@@ -54,6 +55,11 @@ def objective_named(settings: Settings) -> Objective:
 def objective_for(graph: Graph, settings: Settings) -> Objective:
     """What the settings say is to be learned, on a graph."""
     return set_up(objective_named(settings), graph, settings)
+
+
+def is_set_up(objective: Objective) -> bool:
+    """Has it been made ready for a graph?"""
+    return hasattr(objective, "graph")
 
 
 def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
