@@ -97,6 +97,11 @@ text = "version = 1\\n"
 for name in ("h1", "h2"):
     text += f'[[host]]\\nname = "{name}"\\nworkers = 1\\ncores = 1.0\\nbandwidth = 1e7\\nmemory = 1e10\\n'
 text += "[exchange]\\nlatency = 1e-4\\n[work]\\n" + "".join(f"{kind} = 1.0\\n" for kind in KINDS)
+try:
+    from weft.planner.cluster import TIMED
+    text += f"timed = {TIMED}\\n"
+except ImportError:
+    pass
 Path(sys.argv[2]).write_text(text)
 """
 

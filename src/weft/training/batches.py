@@ -1,5 +1,6 @@
 """From a batch's examples to what the model is given: cut in parts, drawn and fetched ahead by threads, or made once."""
 
+import copy
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -404,7 +405,7 @@ class PrefetchingFeed(Feed):
         when, schedule = order.when, self._schedule_of(order.when.stream)
         # In evaluation a vertex draws the same neighbours however it is cut into batches.
         drawn = when if when.stream == Stream.SAMPLE else when._replace(batch=0)
-        examples = order.examples.anew()  # those of all batches stay until the epoch's end
+        examples = copy.copy(order.examples)  # which stay until the epoch's end: what is found for a batch goes with it
         made = [schedule.program(examples, part, self.team, lane, drawn) for part in order.parts]
         drops, labels, none = self._key(Stream.DROPOUT, when), self.objective.labels, torch.empty(0)
         return [Part(program, none, targets, labels, drops) for program, targets in made]

@@ -108,10 +108,6 @@ class Examples(ABC):
     def take(self, chosen: np.ndarray) -> Self:
         """Some of them: by place, or by a mask."""
 
-    def anew(self) -> Self:
-        """The same, for one use: what they look up for it goes with it."""
-        return self
-
     @abstractmethod
     def dealt(self, workers: np.ndarray, comm: Communicator) -> Targets:
         """This worker's share, where each of `vertices` is computed by one of the workers; all call it together."""

@@ -78,9 +78,6 @@ class PairExamples(Examples):
     def take(self, chosen: np.ndarray) -> Self:
         return type(self)(self._heads, self.terms, self._draw, self._chosen[chosen])
 
-    def anew(self) -> Self:
-        return self.take(np.arange(self.size))
-
     @cached_property
     def pairs(self) -> Pairs:
         """The links with their negatives."""
