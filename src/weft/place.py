@@ -29,6 +29,8 @@ def place_here() -> WorkerPlace | None:
         _check(place)
     elif "RANK" in os.environ:  # or each of several would train a copy
         number_in(os.environ, "WORLD_SIZE", "what set RANK")
+    elif os.environ.get("WORLD_SIZE", "1") != "1":
+        number_in(os.environ, "RANK", "what set WORLD_SIZE")
     return place
 
 

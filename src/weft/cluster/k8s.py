@@ -89,7 +89,7 @@ def _check_folders(request: Request) -> None:
     words = list(chain.from_iterable(said))
     written = [path for word, path in pairwise(words) if word in ("--out", "--checkpoint", "checkpoint.folder")]
     kept = _FOLDERS["checkpoints"] + "/"
-    lost = [path for path in written if not posixpath.normpath(path).startswith(kept)]
+    lost = [path for path in written if not f"{posixpath.normpath(path)}/".startswith(kept)]
     if "checkpoints" not in request.options:
         lost = written or ["the checkpoint"] * request.resumable  # of a settings file
     if lost:

@@ -64,7 +64,9 @@ class Mpi(Launcher):
         if said["MASTER_ADDR"] and not said["MASTER_PORT"]:
             said["MASTER_PORT"] = "29500"
         where = [f"{name}={value}" for name, value in said.items() if value]  # by `env`: each mpirun has its own flag
-        flags = chain.from_iterable((f"-{name}" if len(name) == 1 else f"--{name}", of) for name, of in options.items())
+        flags = chain.from_iterable(
+            (f"-{name}" if len(name) == 1 else f"--{name}", *([of] if of else [])) for name, of in options.items()
+        )
         start = ["mpirun", "-n", str(request.hosts * request.workers), *flags, *(["env", *where] if where else [])]
         return [*start, sys.executable, "-m", "weft.cli", *request.arguments]
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import socket
 import time
 from datetime import timedelta
 
@@ -50,17 +51,20 @@ def _begin(store: dist.Store, size: int, limit: timedelta) -> tuple[dist.Store, 
 
 def _come(store: dist.Store, rank: int, size: int, limit: timedelta) -> tuple[dist.Store, list[int]]:
     """Come to the attempt that is named, unless it is an earlier one: to that another process came as this worker."""
-    mine, end = new_secret()[:16], time.monotonic() + limit.total_seconds() + _LATER
+    mine, other = f"process {os.getpid()} on {socket.gethostname()} ({new_secret()[:16]})", ""
+    end = time.monotonic() + limit.total_seconds() + _LATER
     while time.monotonic() < end:
         with contextlib.suppress(dist.DistStoreError):  # none is named, or not all have come
             here = dist.PrefixStore(store.get(_ATTEMPT).decode(), store)
-            if here.compare_set(_comes(rank), "", mine) == mine.encode():
+            came = here.compare_set(_comes(rank), "", mine).decode()
+            other = "" if came == mine else f", and {came} came as worker {rank} when it last did"
+            if came == mine:
                 here.wait([_begins(size)], _AGAIN)
                 absent = json.loads(here.get(_begins(size)))
                 if rank not in absent:
                     return here, absent
         time.sleep(_PAUSE)
-    return store, [0]
+    raise SilentWorkersError(f"worker 0 did not come{other}", [0])
 
 
 def _comes(rank: int) -> str:

@@ -81,7 +81,7 @@ class Heartbeats:
         # In a thread, as a read over a link that was cut never returns.
         search = threading.Thread(target=lambda: found.append(self._find_missing(otherwise)), daemon=True)
         search.start()
-        search.join(_LINGER + 5 * _HEARTBEAT)
+        search.join(_LINGER + (5 + _PATIENCE) * _HEARTBEAT)
         return found[0] if found else ([0], "")
 
     def _find_missing(self, otherwise: str) -> tuple[list[int], str]:

@@ -15,6 +15,7 @@ from weft.graph.source import FeatureTable, Source
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
+_INSIDE = 1e-4  # of drawn edges, at least: others are drawn again
 _CELL = 8  # vertices, on average, among which one is searched by its weight
 
 
@@ -38,8 +39,7 @@ def rmat(
         raise ConfigError(
             f"skew {skew} is not possible: the shares of three quarters must be positive and sum to at most 1"
         )
-    inside = skew[0] >= 1 / 65536 or min(skew[1:]) >= 0.001 or (vertices > 1 and vertices & (vertices - 1) == 0)
-    if not inside:  # draws beyond the last vertex are made again
+    if _share_inside(vertices, skew) < _INSIDE:  # draws beyond the last vertex are made again
         raise ConfigError(
             f"skew {skew} is not possible for {vertices:,} vertices: next to no edge would fall among them; give the first "
             f"quarter a share, or the second and the third"
@@ -179,6 +179,23 @@ def _split(vertices: int, train: float, random: np.random.Generator) -> np.ndarr
 
 def _random(*parts: int) -> np.random.Generator:
     return generator(Stream.GENERATE, *parts)
+
+
+def _share_inside(vertices: int, skew: tuple[float, float, float]) -> float:
+    """The share of drawn edges both of whose ends are vertices."""
+    levels = max(1, (vertices - 1).bit_length())
+    quarters = {(0, 0): skew[0], (0, 1): skew[1], (1, 0): skew[2], (1, 1): 1 - sum(skew)}
+    # By whether each end is certain to be below the last vertex by now, or equal to it so far.
+    shares = {(False, False): 1.0}
+    for level in reversed(range(levels)):
+        last, then = (vertices - 1) >> level & 1, dict[tuple[bool, bool], float]()
+        for below, share in shares.items():
+            for bits, quarter in quarters.items():
+                if all(sure or bit <= last for sure, bit in zip(below, bits, strict=True)):
+                    now = below[0] or bits[0] < last, below[1] or bits[1] < last
+                    then[now] = then.get(now, 0.0) + share * quarter
+        shares = then
+    return sum(shares.values())
 
 
 def _check(vertices: int, edges: int, train: float, classes: int) -> None:

@@ -207,7 +207,7 @@ class Table:
             raise StorageError(f"reading {self.path} failed: {reason_of(error)}") from None
 
     def _unread(self, error: Exception) -> InputError:
-        if _CONVERSION in str(error):
+        if _CONVERSION in str(error) and "UTF8" not in str(error):
             return OtherTypesError(
                 f"{self.path} can't be read as a table ({reason_of(error)}): the column holds other values at first; write "
                 f"them alike, or save the table as Parquet"

@@ -77,7 +77,7 @@ class Loader:
         loader has no model to ask the planner for. `seeds`: vertices (ids, or a mask), not a `split`'s.
 
         `options`: of `weft.train`, such as seed, prefetch or sampler; or all of them as `settings`. `objective`: what is
-        learned, if not labels; set up here, unless it is. `world`: the workers; None: as the environment says (torchrun).
+        learned, if not labels; set up here. `world`: the workers; None: as the environment says (torchrun).
         `device`: that batches come on; None: as the settings say, CUDA's where there is one.
         """
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
@@ -96,7 +96,7 @@ class Loader:
             chosen = _chosen(graph, seeds, split)
             of_run = objective_named(self.settings) if chosen is None else ChosenVertices(chosen)
             objective = set_up(of_run, graph, self.settings)
-        elif not is_set_up(objective):
+        elif settings is None or not is_set_up(objective):  # another loader's would be of its graph and seed
             objective = set_up(objective, graph, self.settings)
         self.objective = objective
         if objective.labels is not None:

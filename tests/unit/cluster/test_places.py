@@ -164,6 +164,16 @@ def test_several_with_a_rank_alone_are_no_copies_of_one_run(monkeypatch, more):
         place_here()
 
 
+@pytest.mark.parametrize("step", [{}, {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}])
+def test_a_number_of_workers_without_a_rank_is_no_run_of_its_own(monkeypatch, step):
+    for name in ("RANK", "OMPI_COMM_WORLD_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in ({"WORLD_SIZE": "4", "MASTER_ADDR": "h", "MASTER_PORT": "29500"} | step).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ClusterError, match="RANK is missing"):
+        place_here()
+
+
 def test_mpirun_within_a_job_of_slurm_is_mpirun(monkeypatch):
     agent = TASK | {"SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_TASKS_PER_NODE": "1(x2)", "SLURM_PROCID": "1"}
     for name, value in (agent | MPIRUN).items():

@@ -103,6 +103,8 @@ def test_generating_nonsense_is_refused(tmp_path, capsys):
     for skew in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1e-6, 0.5, 0.5e-3)):
         with pytest.raises(ConfigError, match="for 1,000 vertices: next to no edge would fall among them"):
             rmat(tmp_path / "g", vertices=1000, edges=5, skew=skew)
+    with pytest.raises(ConfigError, match="next to no edge would fall among them"):
+        rmat(tmp_path / "g", vertices=2**12 + 1, edges=5, skew=(0, 0.001, 0.001))
     assert rmat(tmp_path / "g", vertices=1024, edges=5, skew=(0, 0, 0)).num_edges == 5
     assert rmat(tmp_path / "h", vertices=1000, edges=5, skew=(0, 0.5, 0.5)).num_edges == 5
     assert main(["generate", "communities", str(tmp_path / "g"), "--train", "2"]) == 2

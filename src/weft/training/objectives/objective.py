@@ -124,7 +124,9 @@ class Objective(ABC):
     help: ClassVar[str] = ""
     exchanges: ClassVar[bool] = False  # does the loss need rows that other workers compute?
     graph: Graph  # that messages go over; set by `setup`
-    labels: Tensor | None = None  # of all vertices, where they have any; set by `setup`, moved to the run's device
+    # Of all vertices, where they have any; set by `setup`, moved to the run's device. As the graph has them (int32, mapped),
+    # where only `labels_at` looks at them: that gives what losses take.
+    labels: Tensor | None = None
     metric: str = "score"  # the figure by which the best model is known
 
     def setup(self, graph: Graph, settings: Settings) -> Self:

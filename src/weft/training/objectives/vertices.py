@@ -1,5 +1,6 @@
 """Labels of vertices as what is learned: their loss, and how many are right."""
 
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -17,6 +18,8 @@ from weft.nn import alike
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets, in_words
+
+_WARNINGS = threading.Lock()  # filters are the process's, and workers may be its threads
 
 Vertices = np.ndarray | Tensor | Sequence[int]  # by id, or a mask of all
 LossFunction = Callable[[Tensor, Tensor], Tensor]  # rows [n, width] and labels [n] to losses [n]
@@ -88,7 +91,7 @@ class VertexObjective(Objective):
         of_weft, stored = type(self).__module__ == __name__, np.int32 if labels.ndim == 1 else np.uint8
         if not of_weft or labels.dtype != stored:
             return torch.from_numpy(np.array(labels) if labels.ndim == 2 else labels.astype(np.int64))
-        with warnings.catch_warnings():
+        with _WARNINGS, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # they may be mapped, so that nobody can write into them
             return torch.from_numpy(labels)
 
