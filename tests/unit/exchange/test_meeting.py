@@ -11,6 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch.distributed as dist
@@ -240,7 +241,8 @@ def test_workers_that_are_bound_to_their_own_processors_have_all_of_them(monkeyp
 def test_who_waits_for_others_is_ended_by_ctrl_c():
     port = free_port()
     environment = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    run = Running(["weft", "probe", "--timeout", 60], os.environ | environment)
+    stopped = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # the tests may run under nohup
+    run = Running(["weft", "probe", "--timeout", 60], os.environ | environment, prepare=stopped)
     end = time.monotonic() + 30
     while time.monotonic() < end:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
