@@ -100,7 +100,7 @@ def test_rmat_is_skewed(tmp_path):
 def test_generating_nonsense_is_refused(tmp_path, capsys):
     with pytest.raises(ConfigError, match="0 vertices"):
         rmat(tmp_path / "g", vertices=0, edges=5)
-    for skew in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1e-6, 0.5, 0.5e-3)):
+    for skew in ((0, 0, 0), (0, 1, 0), (0, 0, 1), (1e-6, 0.5, 1e-6)):
         with pytest.raises(ConfigError, match="for 1,000 vertices: next to no edge would fall among them"):
             rmat(tmp_path / "g", vertices=1000, edges=5, skew=skew)
     with pytest.raises(ConfigError, match="next to no edge would fall among them"):
