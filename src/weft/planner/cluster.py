@@ -247,7 +247,8 @@ class Cluster:
 
     def has_rates(self, rates: Sequence[float]) -> bool:
         """Are its ways still as fast, as far as figures that are measured can be told apart?"""
-        return len(rates) == len(self.rates) and not any(map(_differ, rates, self.rates))
+        own = self.rates
+        return len(rates) == len(own) and not any(map(_differ, rates, own))
 
     def changes_to(self, after: "Cluster") -> str:
         """In words, such as: h2's link 1 Gbit/s -> 0.1 Gbit/s; "nothing has changed" where nothing has by a quarter."""

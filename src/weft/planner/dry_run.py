@@ -135,10 +135,10 @@ class Traversal:
         """
         members = self._members
         one = not members.on_device and len(members.ranks) == members.stored.size  # it answers for none that it caches
-        for state, at_owners in product(STATES, (False, True)):
+        for state, at_owners in product(STATES, (False,) if one else (False, True)):
             if members.on_device or not at_owners:  # in host memory the same rows are kept
                 sizes = self.inputs.hottest(number, state, at_owners, rooms, worth, by)
-            for cache, kept in sizes if not (one and at_owners) else ():
+            for cache, kept in sizes:
                 key = Key(0, state, cache, at_owners)
                 self._count_cached(number, key, kept, [key._replace(at_owners=True)] * one)
 

@@ -136,7 +136,8 @@ class Planner:
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
         said += _in_longer_runs(shown)
-        if tried := [one.name for one in shown if one.plan in self.earlier.tried(cluster).factors]:
+        factors = self.earlier.tried(cluster).factors
+        if tried := [one.name for one in shown if one.plan in factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
         looked_at = len(counted.each)
         title, off = self.space.task.title, cluster.error

@@ -174,7 +174,7 @@ class Prices:
         copies = self._copied(load)
         parts += [hidden, there, copies, preparing]
         stages[exchange] -= hidden
-        stages[STAGES.index("compute")] += self._beside(ahead) if isinstance(ahead, np.ndarray) else 0.0
+        stages[STAGES.index("compute")] += self._beside(ahead)
         stages[STAGES.index("compute")] = max(stages[STAGES.index("compute")], there)
         stages[STAGES.index("fetch")] += copies
         sent = [float(sum(move.sent.sum() for move in load.moves if move.stage == stage)) for stage in STAGES]
@@ -264,7 +264,7 @@ class Prices:
         """Seconds of a stage, [..., workers], in which all workers are, one thread each."""
         return self._processors(seconds, threads=1)
 
-    def _beside(self, seconds: np.ndarray) -> float:
+    def _beside(self, seconds: np.ndarray | float) -> float:
         """Seconds of a stage in which threads prepare batches, each when it comes to it."""
         return float(np.max(seconds / self._own))
 

@@ -114,7 +114,7 @@ class Space(ABC):
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, parts)
         self._settings = {group: self.setting for group, _ in self.counts}
-        by_columns = [kind for kind in self.kinds if kind.takes == {INPUT}]  # of which fewer workers have wider ones
+        by_columns = [kind for kind in self.kinds if kind.only_first]  # of which fewer workers have wider ones
         for group in self._settings:
             if (members := self._members[group]) != self.size:
                 wider = messages_of_layers(graph, found, by_columns, members, comm)
@@ -421,7 +421,7 @@ class MiniBatches(Space):
         if not plan.cache:
             return None
         first = self._first(plan)
-        if first.kind.takes == {INPUT}:
+        if first.kind.only_first:
             return "has slices of all rows, and no use for a cache"
         if plan.cache not in self.choices["cache"]:
             return "has a cache of a size that is not looked at: give it as `--cache`"
@@ -447,7 +447,7 @@ class MiniBatches(Space):
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         first, kept = self._first(plan), self._cache(plan).kept
-        if first.kind.takes == {INPUT}:
+        if first.kind.only_first:
             width = -(-self.columns // self._members[plan.group])
             lists += self.vertices * width * self.row / self.columns
         cached = float(kept.sum(1).max()) * self.row
