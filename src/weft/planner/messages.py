@@ -3,10 +3,11 @@
 The layer is made up: one worker's, of which another has a part. Rows and partial rows come from there, none go.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import product
+from typing import Any
 
 import torch
 
@@ -18,6 +19,7 @@ from weft.placements import OWNER, REQUEST, ColumnSpan, Placement
 from weft.planner.loads import LayerMessages, Message
 from weft.planner.made_up import HERE, OWN, PAIRS, PULLED, made_up_layer
 from weft.planner.model_cost import go_back, run_forward
+from weft.planner.task import shared_out
 
 
 def messages_of_layers(
@@ -31,22 +33,24 @@ def messages_of_layers(
 
     With a communicator all its workers find some of them, and tell each other.
     """
-    rank, size = (comm.rank, comm.size) if comm else (0, 1)
     wanted = [
         (depth, kind, by_request)
         for depth, kind, by_request in product(range(len(layers)), placements, (True, False))
         if not (depth and kind.only_first) and (REQUEST if by_request else OWNER) in kind.leaves
     ]
-    mine = [
-        messages_of(graph, layers[depth], depth, kind, by_request, workers)
-        for depth, kind, by_request in wanted[rank::size]
+    runs = [
+        partial(_plainly, graph, layers[depth], depth, kind, by_request, workers) for depth, kind, by_request in wanted
     ]
-    told = json.dumps([None if some is None else [asdict(one) for one in some] for some in mine])
-    found: LayerMessages = {}
-    for worker, said in enumerate(comm.told(told) if comm else [told]):
-        for (depth, kind, by_request), some in zip(wanted[worker::size], json.loads(said), strict=True):
-            found[depth, kind.name, by_request] = None if some is None else [Message(**one) for one in some]
-    return found
+    return {
+        (depth, kind.name, by_request): None if some is None else [Message(**one) for one in some]
+        for (depth, kind, by_request), some in zip(wanted, shared_out(runs, comm), strict=True)
+    }
+
+
+def _plainly(*layer_and_place: Any) -> list[dict[str, Any]] | None:
+    """What `messages_of` finds, as plain data."""
+    found = messages_of(*layer_and_place)
+    return None if found is None else [asdict(one) for one in found]
 
 
 def messages_of(

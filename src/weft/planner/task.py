@@ -1,5 +1,6 @@
 """What is to be trained, and by whom, as the planner needs to know it: all that a plan may not change."""
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple, Protocol, Self
 import numpy as np
 import torch
 
+from weft.errors import ModelError
 from weft.exchange import Communicator, Owners
 
 Options = Mapping[str, Any]  # fields of Plan, besides its layers,
@@ -109,3 +111,20 @@ class Workers:
     def gather(self, mine: np.ndarray) -> np.ndarray:
         """Rows of figures of the workers that this process counts for, those of all workers together."""
         return mine if self.comm is None else torch.cat(self.comm.gather(torch.from_numpy(mine), "sample")).numpy()
+
+
+def shared_out(runs: Sequence[Callable[[], Any]], comm: Communicator | None) -> list[Any]:
+    """What some runs find, which is plain data. Workers take them in turn; what one refuses, all do."""
+    if comm is None:
+        return [run() for run in runs]
+    refused, mine = "", list[Any]()
+    try:
+        mine = [run() for run in runs[comm.rank :: comm.size]]
+    except ModelError as error:
+        refused = str(error)
+    found: list[Any] = [None] * len(runs)
+    for worker, (refusal, some) in enumerate(map(json.loads, comm.told(json.dumps([refused, mine])))):
+        if refusal:
+            raise ModelError(refusal)
+        found[worker :: comm.size] = some
+    return found

@@ -4,9 +4,8 @@ There is one batch, made ready once, so nothing is drawn or fetched, and nothing
 at the owners are priced by what the graph's parts go over and move, layers by column by what they were seen to send.
 """
 
-import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
 from itertools import product
@@ -16,7 +15,6 @@ import numpy as np
 from torch import nn
 
 from weft.errors import ModelError
-from weft.exchange import Communicator
 from weft.graph import Graph
 from weft.nn import Decoupled, Met, kept_of_edges, needs, row_costs
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
@@ -28,7 +26,7 @@ from weft.planner.price import Price
 from weft.planner.reads import Members
 from weft.planner.slice_bench import attending, merges_once, mixing, sliced
 from weft.planner.space import Space, layers_of
-from weft.planner.task import Choices, Options, Task, Workers
+from weft.planner.task import Choices, Options, Task, Workers, shared_out
 from weft.sampling import NeighborSampler
 
 _REFUSED = {  # by: is the model the decoupled one? Is the plan's?
@@ -137,23 +135,6 @@ def _sliced(graph: Graph, met: Met, depth: int, size: int, stay: bool) -> dict[s
 
 def _part_of(said: dict[str, Any]) -> SlicedPart:
     return SlicedPart(**said | {"cost": LayerCost(**said["cost"]), "messages": tuple(said["messages"])})
-
-
-def shared_out(runs: Sequence[Callable[[], Any]], comm: Communicator | None) -> list[Any]:
-    """What some runs find, the longest first: plain data. Each worker has a part of them; what one refuses, all do."""
-    if comm is None:
-        return [run() for run in runs]
-    refused, mine = "", list[Any]()
-    try:
-        mine = [run() for run in runs[comm.rank :: comm.size]]
-    except ModelError as error:
-        refused = str(error)
-    found: list[Any] = [None] * len(runs)
-    for worker, (refusal, some) in enumerate(map(json.loads, comm.told(json.dumps([refused, mine])))):
-        if refusal:
-            raise ModelError(refusal)
-        found[worker :: comm.size] = some
-    return found
 
 
 class _Way(ABC):

@@ -17,7 +17,7 @@ from weft.plan import Settings, tp
 from weft.planner import KINDS, Cluster, Host, slice_bench
 from weft.planner.loads import LayerCost
 from weft.planner.slice_bench import sliced
-from weft.planner.whole_graph import shared_out
+from weft.planner.task import shared_out
 from weft.report import answer_as_dict
 from weft.training import WhatIf
 
