@@ -29,7 +29,7 @@ from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, numbered
 from weft.graph.table_file import OtherTypesError, Table
-from weft.graph.vertex_names import text_column, text_of
+from weft.graph.vertex_names import bytes_of_ids, look_up, text_column
 
 _Read = TypeVar("_Read")
 
@@ -101,14 +101,7 @@ class _Ids:
                 f"{where} holds {kinds[textual]}, but other ids are {kinds[self.textual]}: use one of both"
             )
         self.textual = textual
-        out = np.empty(len(column), dtype=np.int64)
-        if textual:
-            data, offsets = text_of(column)
-        else:
-            data = column.to_numpy(zero_copy_only=False).view(np.uint8)
-            offsets = np.arange(0, 8 * len(column) + 1, 8, dtype=np.int64)
-        self._table.look_up(np.ascontiguousarray(offsets), data, add, out)
-        return out
+        return look_up(self._table, *bytes_of_ids(column), add=add)
 
     def export(self) -> pa.Array:
         """All names, by id."""

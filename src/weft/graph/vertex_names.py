@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from weft import _kernels
 from weft.errors import GraphFormatError
 
 
@@ -30,12 +31,26 @@ def text_column(text: np.ndarray, offsets: np.ndarray) -> pa.Array:
 
 
 def text_of(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """The bytes of a column of strings, and where each begins and the last one ends."""
-    column = column.cast(pa.large_string())
+    """The bytes of a column of large strings (or bytes), and where each begins and the last one ends."""
     _, places, data = column.buffers()
     offsets = np.frombuffer(places, np.int64)[column.offset : column.offset + len(column) + 1]
     text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8)
     return text, offsets
+
+
+def bytes_of_ids(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Ids as the bytes of names, with where each begins; integers are names of eight bytes."""
+    if pa.types.is_large_string(column.type):
+        return text_of(column)
+    data = np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint8)
+    return data, np.arange(0, len(data) + 1, 8, dtype=np.int64)
+
+
+def look_up(table: _kernels.NameTable, data: np.ndarray, offsets: np.ndarray, *, add: bool) -> np.ndarray:
+    """The numbers of names in a table; -1 for unknown ones unless they are added."""
+    found = np.empty(len(offsets) - 1, dtype=np.int64)
+    table.look_up(np.ascontiguousarray(offsets), data, add, found)
+    return found
 
 
 def arrays_of_names(names: pa.Array | None) -> dict[str, np.ndarray]:
@@ -44,7 +59,7 @@ def arrays_of_names(names: pa.Array | None) -> dict[str, np.ndarray]:
         return {}
     if pa.types.is_integer(names.type):
         return {"names": names.to_numpy()}
-    text, offsets = text_of(names)
+    text, offsets = text_of(names.cast(pa.large_string()))
     return {"names_text": text[: offsets[-1]], "names_offsets": offsets}
 
 

@@ -13,10 +13,11 @@ from weft.graph.columns import numbers_of
 from weft.graph.csr import id_type, running_sum
 from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, check_weights, lists_of
 from weft.graph.shards.job import Job, Layout
-from weft.graph.shards.names import look_up, names_in, sort_names
+from weft.graph.shards.names import names_in, sort_names
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
 from weft.graph.tables import edge_ends, edge_kinds
 from weft.graph.values import checked_types
+from weft.graph.vertex_names import look_up
 
 _OPTIONAL = (("weight", np.float32), ("type", np.int32))
 

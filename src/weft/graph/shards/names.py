@@ -15,6 +15,7 @@ from weft.graph.columns import id_column
 from weft.graph.csr import running_sum
 from weft.graph.shards.job import Job
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
+from weft.graph.vertex_names import bytes_of_ids, look_up, text_of
 from weft.keys import mix64_array
 
 _HASHED = 1 << 16  # names at a time
@@ -24,10 +25,7 @@ _KEY = 0x5EED
 def names_in(column: pa.Array, where: str, row: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
     """A column of ids, checked, and as the bytes of names with where each begins; integers are names of eight bytes."""
     column = id_column(column, where, row)
-    if not pa.types.is_large_string(column.type):
-        data = np.ascontiguousarray(column.to_numpy(zero_copy_only=False)).view(np.uint8)
-        return column, data, np.arange(0, len(data) + 1, 8, dtype=np.int64)
-    return column, *_bytes_of(column.cast(pa.large_binary()))
+    return column, *bytes_of_ids(column)
 
 
 def sort_names(data: np.ndarray, offsets: np.ndarray, buckets: int, out: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -47,14 +45,7 @@ def taken(data: np.ndarray, offsets: np.ndarray, order: np.ndarray) -> tuple[np.
     column = pa.LargeBinaryArray.from_buffers(
         pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
     )
-    return _bytes_of(column.take(pa.array(order)))
-
-
-def look_up(table: _kernels.NameTable, data: np.ndarray, offsets: np.ndarray, *, add: bool) -> np.ndarray:
-    """The numbers of names in a table."""
-    found = np.empty(len(offsets) - 1, dtype=np.int64)
-    table.look_up(np.ascontiguousarray(offsets), data, add, found)
-    return found
+    return text_of(column.take(pa.array(order)))
 
 
 def known_names(work: Work, bucket: int, out: Path) -> TaskResult:
@@ -173,12 +164,6 @@ def _section(place: Path, bucket: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _joined(parts: list[np.ndarray], dtype: type = np.int64) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0, dtype=dtype)
-
-
-def _bytes_of(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    _, places, data = column.buffers()
-    offsets = np.frombuffer(places, np.int64)[column.offset : column.offset + len(column) + 1]
-    return np.frombuffer(data, np.uint8) if data is not None and data.size else np.empty(0, np.uint8), offsets
 
 
 def _buckets(data: np.ndarray, offsets: np.ndarray, buckets: int) -> np.ndarray:
