@@ -114,19 +114,15 @@ class _Loaded:
     what: str
 
     @staticmethod
+    @lru_cache(maxsize=1)
     def of(work: Work) -> "_Loaded":
-        return _loaded(work)
-
-
-@lru_cache(maxsize=1)
-def _loaded(work: Work) -> _Loaded:
-    job = work.load("job")
-    # The command has checked it, if it is not to be fetched by each host.
-    graph = Graph.open_lists(job["graph"]) if is_address(job["graph"]) else Graph.mapped(job["graph"])
-    trained = load_model(Path(job["model"]), graph)
-    dtype = dtype_for(trained.settings)
-    layers = Layerwise(encoder_of(trained.model).to(dtype).eval(), trained.graph, dtype, 1)
-    return _Loaded(trained, layers, job["what"])
+        job = work.load("job")
+        # The command has checked it, if it is not to be fetched by each host.
+        graph = Graph.open_lists(job["graph"]) if is_address(job["graph"]) else Graph.mapped(job["graph"])
+        trained = load_model(Path(job["model"]), graph)
+        dtype = dtype_for(trained.settings)
+        layers = Layerwise(encoder_of(trained.model).to(dtype).eval(), trained.graph, dtype, 1)
+        return _Loaded(trained, layers, job["what"])
 
 
 class _Rows:

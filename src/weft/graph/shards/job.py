@@ -1,7 +1,7 @@
 """A job as its tasks read it: the pieces, what is wanted of them, and once ids are looked at, where everything goes."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -47,13 +47,12 @@ class Job:
         return (self.parts or 1) if self.owner else 1
 
     @staticmethod
+    @lru_cache(maxsize=2)
     def of(work: Work) -> "Job":
         """The job of a folder."""
-        return _job_of(work)
-
-    def plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        kept = work.load("job")
+        pieces = {name: _pieces(kept[name]) for name in ("edge_pieces", "node_pieces")}
+        return Job(**kept | pieces | {name: tuple(kept[name]) for name in ("features", "labels")})
 
 
 @dataclass(frozen=True)
@@ -69,13 +68,12 @@ class Layout:
     ranges: int  # of destinations, whose lists a task makes
 
     @staticmethod
+    @lru_cache(maxsize=2)
     def of(work: Work) -> "Layout":
         """The layout of a job, once its ids were looked at."""
-        return _layout_of(work)
-
-    def plain(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+        kept = work.load("layout")
+        lists = {name: None if kept[name] is None else tuple(kept[name]) for name in ("classes", "bounds")}
+        return Layout(**kept | lists | {"runs": tuple(map(tuple, kept["runs"]))})
 
     @property
     def spans(self) -> np.ndarray:
@@ -83,19 +81,5 @@ class Layout:
         return range_bounds(self.vertices, self.ranges)
 
 
-@lru_cache(maxsize=2)
-def _job_of(work: Work) -> Job:
-    kept = work.load("job")
-    pieces = {name: _pieces(kept[name]) for name in ("edge_pieces", "node_pieces")}
-    return Job(**kept | pieces | {name: tuple(kept[name]) for name in ("features", "labels")})
-
-
 def _pieces(kept: Sequence[dict[str, Any]]) -> tuple[Piece, ...]:
     return tuple(Piece(**one | {"groups": tuple(one["groups"])}) for one in kept)
-
-
-@lru_cache(maxsize=2)
-def _layout_of(work: Work) -> Layout:
-    kept = work.load("layout")
-    lists = {name: None if kept[name] is None else tuple(kept[name]) for name in ("classes", "bounds")}
-    return Layout(**kept | lists | {"runs": tuple(map(tuple, kept["runs"]))})

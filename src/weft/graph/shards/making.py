@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -56,7 +56,7 @@ def make_shards(
     writer = DirectoryWriter(out, overwrite=overwrite)
     writer.check()
     job, identity, left_out = described(request)
-    work = Work(steps_folder(out, [identity, job.plain()]))
+    work = Work(steps_folder(out, [identity, asdict(job)]))
     with alone_in(work.folder):
         stages = _Stages(work, job, run, progress)
         try:
@@ -84,7 +84,7 @@ class _Stages:
 
     def __init__(self, work: Work, job: Job, run: Runner, progress: ProgressCallback | None) -> None:
         self._work, self._job, self.runner = work, job, StageRunner(work, run, progress)
-        work.save("job", job.plain())
+        work.save("job", asdict(job))
 
     def number(self) -> Layout:
         """Give all vertices their numbers."""
@@ -131,7 +131,7 @@ class _Stages:
     def _kept(self, layout: Layout) -> Layout:
         if layout.vertices < (self._job.parts or 1):
             raise InputError(f"{self._job.parts} parts are not possible with {layout.vertices} vertices: give fewer")
-        self._work.save("layout", layout.plain())
+        self._work.save("layout", asdict(layout))
         return layout
 
     def _with_nodes(self, looked: Sequence[TaskResult]) -> Layout:
