@@ -34,7 +34,7 @@ from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
 from weft.planner.kept import is_recent, number_of, numbers_of_all, traits_of_machine
 from weft.planner.loads import LayerCost, ModelCost
-from weft.planner.model_cost import pace
+from weft.planner.model_cost import paces
 from weft.planner.task import Task, Workers
 
 _KNOWN = tuple(f"{package.__path__[0]}{os.sep}" for package in (torch, torch_geometric, weft))  # by their versions
@@ -82,9 +82,7 @@ class Earlier:
             self._found = asdict(found)
             self._write()
             return found
-        mine = torch.tensor([pace(), pace(self._device)], dtype=torch.float64)
-        now, there = torch.stack(self._comm.gather(mine) if self._comm else [mine]).amin(0).tolist()
-        cost = _cost_of(self._found)
+        (now, there), cost = paces(self._comm, self._device), _cost_of(self._found)
         return replace(cost, pace=now, device_pace=None if cost.device_pace is None else there)
 
     def tried(self, cluster: Cluster) -> Tried:

@@ -21,11 +21,11 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from resource import RUSAGE_SELF, getrusage
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -42,6 +42,7 @@ from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.made_up import column_layer, random_block, split_layer, whole_layer
+from weft.planner.task import shared_out
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -85,17 +86,21 @@ def model_cost(
         return _Bench(graph, layers[depth], depth, shapes[depth], workers, device, stays)
 
     def costs_of(depth: int) -> list[float]:
-        return list(vars(bench(depth).cost(workers > 1)).values())
+        return [float(figure) for figure in vars(bench(depth).cost(workers > 1)).values()]
 
     def steps() -> list[float]:
         of_rows = [few, rows] + [[rows[0], *few[1:]]] * maps
         return [step_time(graph, model, each, device, least, stays) for each in of_rows]
 
     runs = _OF_WHOLE + _OF_SPLIT * (workers > 1)
-    jobs = [_Job(_OF_STEP + maps, steps), *(_Job(runs, partial(costs_of, depth)) for depth in range(len(layers)))]
     by_column = workers > 1 and not stays  # on the full graph slices are timed by themselves
-    jobs += [_Job(_OF_COLUMN, lambda: [bench(0).by_column()])] * by_column
-    (took, *figures), paced, there = _shared(jobs, comm, device)
+    jobs: list[tuple[int, Callable[[], list[float]]]] = [  # about how many runs each worker times for each
+        (_OF_STEP + maps, steps),
+        *((runs, partial(costs_of, depth)) for depth in range(len(layers))),
+        *[(_OF_COLUMN, lambda: [bench(0).by_column()])] * by_column,
+    ]
+    took, *figures = shared_out([find for _, find in jobs], comm, [size for size, _ in jobs])
+    paced, there = paces(comm, device)
     costs = [LayerCost(*each) for each in figures[: len(layers)]]
     costs[0] = replace(costs[0], column=figures[-1][0] if by_column else 0.0)
     step, between, inputs = _besides(costs, took, rows, least)
@@ -113,56 +118,18 @@ def _besides(
 ) -> tuple[float, float, float]:
     """What a step takes besides its convolutions: whatever its rows, a row between two layers, and one of the inputs.
 
-    `took`: steps with few rows, with these many, and with few but for the inputs; 0: it maps none.
+    `took`: steps with few rows, with these many, and with few but for the inputs, if it maps any.
     """
 
     def convolved(rows: Sequence[int]) -> float:
         each = zip(costs, rows[:-1], rows[1:], strict=True)
         return sum(of.fixed + of.source * n + (of.destination + of.edge * least) * out for of, n, out in each)
 
-    few, many, by_inputs = took[:3]
+    few, many, by_inputs = [*took, 0.0][:3]
     step, more = max(0.0, few - convolved([FEW] * len(rows))), rows[0] - FEW
     inputs = max(0.0, by_inputs - few - costs[0].source * more) / max(1, more)
     between = max(0.0, many - convolved(rows) - step - inputs * rows[0]) / max(1, sum(rows[1:-1]))
     return step, between, inputs
-
-
-class _Job(NamedTuple):
-    """What one worker finds by itself: all runs that are held against each other."""
-
-    runs: int  # about how many are timed
-    find: Callable[[], list[float]]
-
-
-def _shared(
-    jobs: Sequence[_Job], comm: Communicator | None, device: torch.device
-) -> tuple[list[list[float]], float, float]:
-    """What was found of each, by all workers together; and what a piece takes, on the processor and on the device."""
-    (rank, size), refused = (comm.rank, comm.size) if comm else (0, 1), ""
-    mine = torch.zeros(len(jobs) + size, len(fields(LayerCost)), dtype=torch.float64)
-    for number in dealt([job.runs for job in jobs], size)[rank]:
-        try:
-            found = torch.tensor(jobs[number].find(), dtype=torch.float64)
-        except ModelError as error:
-            refused = str(error)
-            break
-        mine[number, : len(found)] = found
-    for said in filter(None, comm.told(refused) if comm else [refused]):  # all workers end alike
-        raise ModelError(said)
-    mine[len(jobs) + rank, :2] = torch.tensor([pace(), pace(device)])
-    told: list[list[float]] = (comm.sum(mine) if comm else mine).tolist()
-    paced, there = (min(row[at] for row in told[len(jobs) :]) for at in range(2))
-    return told[: len(jobs)], paced, there
-
-
-def dealt(sizes: Sequence[float], workers: int) -> list[list[int]]:
-    """Jobs of these sizes for each of some workers: the largest first, each to one that has least until then."""
-    of_each, loads = [list[int]() for _ in range(workers)], [0.0] * workers
-    for job in sorted(range(len(sizes)), key=lambda job: -sizes[job]):
-        least = loads.index(min(loads))
-        of_each[least].append(job)
-        loads[least] += sizes[job]
-    return of_each
 
 
 def copied(module: Module) -> Module:
@@ -413,6 +380,13 @@ def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
 def pace(device: torch.device = _CPU) -> float:
     """Processor seconds of a piece here and now, or seconds of a device: the least of some runs."""
     return min(_seconds(_piece(device), device) for _ in range(_ROUNDS)) / _pieces(device)
+
+
+def paces(comm: Communicator | None, device: torch.device) -> tuple[float, float]:
+    """What a piece takes, on the processor and on the device: the least of all workers together."""
+    mine = torch.tensor([pace(), pace(device)], dtype=torch.float64)
+    here, there = torch.stack(comm.gather(mine) if comm else [mine]).amin(0).tolist()
+    return here, there
 
 
 @cache

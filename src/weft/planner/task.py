@@ -113,18 +113,31 @@ class Workers:
         return mine if self.comm is None else torch.cat(self.comm.gather(torch.from_numpy(mine), "sample")).numpy()
 
 
-def shared_out(runs: Sequence[Callable[[], Any]], comm: Communicator | None) -> list[Any]:
-    """What some runs find, which is plain data. Workers take them in turn; what one refuses, all do."""
+def shared_out(
+    runs: Sequence[Callable[[], Any]], comm: Communicator | None, sizes: Sequence[float] | None = None
+) -> list[Any]:
+    """What some runs find, which is plain data. Workers share them out, by their sizes; what one refuses, all do."""
     if comm is None:
         return [run() for run in runs]
-    refused, mine = "", list[Any]()
+    turns, refused, mine = dealt(sizes or [1] * len(runs), comm.size), "", list[Any]()
     try:
-        mine = [run() for run in runs[comm.rank :: comm.size]]
+        mine = [runs[at]() for at in turns[comm.rank]]
     except ModelError as error:
         refused = str(error)
     found: list[Any] = [None] * len(runs)
-    for worker, (refusal, some) in enumerate(map(json.loads, comm.told(json.dumps([refused, mine])))):
+    for turn, (refusal, some) in zip(turns, map(json.loads, comm.told(json.dumps([refused, mine]))), strict=True):
         if refusal:
             raise ModelError(refusal)
-        found[worker :: comm.size] = some
+        for at, one in zip(turn, some, strict=True):
+            found[at] = one
     return found
+
+
+def dealt(sizes: Sequence[float], workers: int) -> list[list[int]]:
+    """Runs of these sizes for each of some workers: the largest first, each to one that has least until then."""
+    of_each, loads = [list[int]() for _ in range(workers)], [0.0] * workers
+    for run in sorted(range(len(sizes)), key=lambda run: -sizes[run]):
+        least = loads.index(min(loads))
+        of_each[least].append(run)
+        loads[least] += sizes[run]
+    return of_each

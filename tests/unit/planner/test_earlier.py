@@ -17,7 +17,7 @@ from torch_geometric.nn import GATConv, SAGEConv
 from weft.exchange import Owners
 from weft.graph import Graph
 from weft.plan import Plan, Settings
-from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, earlier
+from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, earlier, model_cost
 from weft.planner.cluster_file import with_sum
 from weft.planner.counts import Shape
 from weft.planner.earlier import code_of
@@ -51,7 +51,7 @@ def cache(tmp_path, monkeypatch):
     """A cache of this test's own; a piece of work takes two milliseconds now."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("WEFT_CACHE", raising=False)
-    monkeypatch.setattr(earlier, "pace", lambda device=None: 2e-3)
+    monkeypatch.setattr(model_cost, "pace", lambda device=None: 2e-3)
     return tmp_path / "weft"
 
 

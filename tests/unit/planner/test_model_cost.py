@@ -15,6 +15,7 @@ from weft.planner import kept, model_cost
 from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost
 from weft.planner.made_up import random_block
+from weft.planner.task import dealt
 from weft.sampling import block
 
 CPU = torch.device("cpu")
@@ -247,7 +248,7 @@ def test_a_pushed_edge_is_told_without_what_rows_take(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("sizes, workers", [((2, 8, 8, 8, 3), 4), ((5, 4, 3, 3, 3), 2), ((1,), 3), ((2, 8, 8), 1)])
 def test_no_worker_times_much_more_than_another(sizes, workers):
-    of_each = model_cost.dealt(sizes, workers)
+    of_each = dealt(sizes, workers)
     assert sorted(job for jobs in of_each for job in jobs) == list(range(len(sizes))) and len(of_each) == workers
     loads = [sum(sizes[job] for job in jobs) for jobs in of_each]
     assert max(loads) <= max(max(sizes), 4 / 3 * sum(sizes) / workers)
