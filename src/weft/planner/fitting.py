@@ -8,14 +8,15 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from weft.plan import Plan
+from weft.planner.answer import STAGES
 from weft.planner.cluster import KINDS, Cluster
 from weft.planner.planner import Planner
-from weft.planner.price import PARTS, Price, held_up
+from weft.planner.price import PARTS, PREPARES, TRAINS, Price, held_up
 
 # How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
 _TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
@@ -29,8 +30,6 @@ _SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0
 @dataclass(frozen=True)
 class Observation:
     """An epoch by a plan."""
-
-    STAGES: ClassVar[tuple[str, ...]] = ("sample", "fetch", "exchange", "compute", "sync")
 
     planner: Planner
     plan: Plan
@@ -86,7 +85,7 @@ def told_by(cluster: Cluster, seen: Sequence[Observation]) -> Told:
         same = [one for one in seen if one.planner is planner and one.plan == plan]
         units, convolved = planner.units(plan, cluster)
         trust = float(np.median([_trust(one, cluster) for one in same]))
-        for stage in Observation.STAGES:
+        for stage in STAGES:
             spent = [one.processor[stage].sum() for one in same]
             computes = stage == "compute"
             if units[stage] or computes:
@@ -122,12 +121,7 @@ def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
 
     price = one.planner.space.price(one.plan, cluster)
     parts = price.parts.copy()
-    of_part = {
-        "processors": one.STAGES,
-        "trains": one.STAGES[2:],
-        "prepares": one.STAGES[:2],
-        "in turn": one.STAGES[:2],
-    }
+    of_part = {"processors": STAGES, "trains": TRAINS, "prepares": PREPARES, "in turn": PREPARES}
     for name, stages in of_part.items():
         parts[PARTS.index(name)] *= seen(stages)
     return replace(price, parts=parts)

@@ -28,7 +28,7 @@ from weft.planner.loads import Counted, LayerCost, Load, ModelCost, Move, PlanLa
 from weft.planner.task import Options
 
 TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
-_PREPARES = ("sample", "fetch")  # the others prepare batches
+PREPARES = ("sample", "fetch")  # the others prepare batches
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
@@ -165,8 +165,8 @@ class Prices:
         *of_stages, training, preparing = self._alone(np.stack([*seconds.values(), trains, prepares])).tolist()
         stages = [own + waited[stage] + moved[stage] for stage, own in zip(STAGES, of_stages, strict=True)]
         parts = [float(self._processors(trains + prepares))]
-        links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, _PREPARES)]
-        for computes, names in ((training, TRAINS), (self._beside(prepares), _PREPARES)):
+        links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, PREPARES)]
+        for computes, names in ((training, TRAINS), (self._beside(prepares), PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
             parts += [computes, sum(waited[n] for n in names), sum(moved[n] for n in names), bursts]
         exchange = STAGES.index("exchange")

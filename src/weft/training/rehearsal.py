@@ -17,7 +17,7 @@ import torch
 from weft.exchange import Communicator, World
 from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
-from weft.planner import Answer, Cluster, Observation, Planner, prediction_error, prior, refined, shared
+from weft.planner import STAGES, Answer, Cluster, Observation, Planner, prediction_error, prior, refined, shared
 from weft.scratch import scratch_folder
 from weft.training.models import make_model
 from weft.training.planning import planner_for
@@ -171,7 +171,7 @@ def measured(trainer: Trainer, comm: Communicator, answer: Answer, epochs: int) 
             trainer.use(prediction.plan)
             trainer.train_epoch(0)
             seen = [_epoch(trainer, comm, epoch) for epoch in range(1, epochs + 1)]
-            stages = {stage: statistics.median(of[stage] for _, of, _ in seen) for stage in Observation.STAGES}
+            stages = {stage: statistics.median(of[stage] for _, of, _ in seen) for stage in STAGES}
             found[prediction.name] = {"seconds": statistics.median(took for took, _, _ in seen), **stages}
     return replace(answer, measured=found)
 
@@ -199,7 +199,6 @@ def observed(trainer: Trainer, comm: Communicator, planner: Planner, plan: Plan,
 
 def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
     """Seconds of an epoch; by stage, of the worker with most; and those of each worker's processor."""
-    stages = Observation.STAGES
     comm.barrier()
     before, start = trainer.meter, time.perf_counter()
     elapsed, busy = before.seconds(), before.processor()
@@ -207,9 +206,9 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     comm.barrier()
     took = time.perf_counter() - start
     now, worked = trainer.meter.seconds(), trainer.meter.processor()
-    mine = [took, *(now.get(s, 0.0) - elapsed.get(s, 0.0) for s in stages)]
-    mine += [worked.get(s, 0.0) - busy.get(s, 0.0) for s in stages]
+    mine = [took, *(now.get(s, 0.0) - elapsed.get(s, 0.0) for s in STAGES)]
+    mine += [worked.get(s, 0.0) - busy.get(s, 0.0) for s in STAGES]
     gathered = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
-    seconds = {stage: float(gathered[:, 1 + at].max()) for at, stage in enumerate(stages)}
-    processor = {stage: gathered[:, 1 + len(stages) + at] for at, stage in enumerate(stages)}
+    seconds = {stage: float(gathered[:, 1 + at].max()) for at, stage in enumerate(STAGES)}
+    processor = {stage: gathered[:, 1 + len(STAGES) + at] for at, stage in enumerate(STAGES)}
     return float(gathered[:, 0].max()), seconds, processor

@@ -6,7 +6,7 @@ from dataclasses import replace
 import torch
 
 from weft.plan import Plan
-from weft.planner import Answer, Cluster, Observation, Planner, probe_cluster_again, refined, shared
+from weft.planner import STAGES, Answer, Cluster, Observation, Planner, probe_cluster_again, refined, shared
 from weft.training.planning import answer_for_all
 from weft.training.trainer import Trainer
 
@@ -39,7 +39,7 @@ class Replanner:
     def begin(self) -> None:
         """A plan's turn begins."""
         self._steps, self._seconds = 0, 0.0
-        self._spent = [dict.fromkeys(Observation.STAGES, 0.0) for _ in range(2)]  # seconds, and the processor's
+        self._spent = [dict.fromkeys(STAGES, 0.0) for _ in range(2)]  # seconds, and the processor's
         self.mark()
 
     def mark(self) -> None:
@@ -68,11 +68,11 @@ class Replanner:
 
     def _observed(self) -> Observation:
         """An epoch by the plan in use, as the batches tell that counted."""
-        stages, whole = Observation.STAGES, len(self._trainer.loader) / self._steps
-        mine = [self._seconds, *(spent[stage] for spent in self._spent for stage in stages)]
+        whole = len(self._trainer.loader) / self._steps
+        mine = [self._seconds, *(spent[stage] for spent in self._spent for stage in STAGES)]
         told = torch.stack(self._trainer.run.comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * whole
-        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(stages, 1)}
-        processor = {stage: told[:, at] for at, stage in enumerate(stages, 1 + len(stages))}
+        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(STAGES, 1)}
+        processor = {stage: told[:, at] for at, stage in enumerate(STAGES, 1 + len(STAGES))}
         return Observation(self._planner, self._trainer.parallel, float(told[:, 0].max()), seconds, processor)
 
     def keep(self) -> str:
