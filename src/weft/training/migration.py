@@ -4,7 +4,6 @@ Which model trains where on what is data, in time steps. Gradients are a sum ove
 trained whatever the steps are, and some may be dropped.
 """
 
-import json
 import statistics
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -187,11 +186,10 @@ class Migration(Schedule):
         """Try one time step less, by the first worker's clock."""
         if self.settled or not seconds:
             return
-        mine = json.dumps(statistics.median(seconds)).encode() if self._comm.rank == 0 else None
         counts = Counter[int]()
         for batch in batches:
             counts.update({t: int(of.sum()) for t, of in self.steps.sizes(self._homes(batch.roots)).items()})
-        self._merging.ended(json.loads(self._comm.share(mine)), counts)
+        self._merging.ended(self._comm.decided(lambda: statistics.median(seconds)), counts)
         if self.settled:
             self._notify(f"models migrate in {len(self.steps.kept)} of {self._comm.size} time steps from now on")
 

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from weft import _kernels
-from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
@@ -122,14 +121,4 @@ def answer_for_all(
 
     `also`, `epochs`: as Planner.answer has them. All workers call this together.
     """
-
-    def search() -> dict[str, Any]:
-        try:
-            return {"answer": planner.answer(cluster, also, epochs).as_dict()}
-        except ConfigError as error:
-            return {"refused": str(error)}
-
-    found = comm.decided(search)
-    if "refused" in found:
-        raise ConfigError(found["refused"])
-    return Answer.from_dict(found["answer"])
+    return Answer.from_dict(comm.decided(lambda: planner.answer(cluster, also, epochs).as_dict()))
