@@ -20,7 +20,7 @@ _FEATURES_AT_ONCE = 256 << 20  # bytes of features that are read when a graph is
 
 _FEATURES = ("features", "edge_features")  # how the names of such arrays begin
 
-Check = Callable[["Graph", np.ndarray, int], None]  # some rows of an array, and the place of the first of them
+Check = Callable[["Graph", np.ndarray, int], object]  # some rows of an array, and the place of the first of them
 
 
 def check_shapes(graph: "Graph") -> None:
@@ -132,14 +132,6 @@ def _check_weights(_graph: "Graph", piece: np.ndarray, first: int) -> None:
         )
 
 
-def _check_edge_types(graph: "Graph", piece: np.ndarray, _first: int) -> None:
-    checked_types("edge", piece, graph.edge_type_names)
-
-
-def _check_vertex_types(graph: "Graph", piece: np.ndarray, _first: int) -> None:
-    checked_types("vertex", piece, graph.vertex_type_names)
-
-
 def _check_labels(graph: "Graph", piece: np.ndarray, _first: int) -> None:
     low, high = int(piece.min()), int(piece.max())
     if low < -1 or high >= (2 if graph.multi_label else graph.num_classes):
@@ -165,22 +157,14 @@ def _check_distinct(ids: np.ndarray) -> None:
         raise GraphFormatError("two vertices have the same original id: partition the graph again")
 
 
-def _check_features(_graph: "Graph", piece: np.ndarray, first: int) -> None:
-    check_finite(piece, first)
-
-
-def _check_edge_features(_graph: "Graph", piece: np.ndarray, first: int) -> None:
-    check_finite(piece, first, "edge")
-
-
 _CHECKS: dict[str, Check] = {
     "indptr": _check_indptr,
     "indices": _check_indices,
     "edge_weight": _check_weights,
-    "edge_type": _check_edge_types,
-    "edge_features": _check_edge_features,
-    "vertex_type": _check_vertex_types,
-    "features": _check_features,
+    "edge_type": lambda graph, piece, _: checked_types("edge", piece, graph.edge_type_names),
+    "edge_features": lambda _, piece, first: check_finite(piece, first, "edge"),
+    "vertex_type": lambda graph, piece, _: checked_types("vertex", piece, graph.vertex_type_names),
+    "features": lambda _, piece, first: check_finite(piece, first),
     "labels": _check_labels,
     "split": _check_split,
     "original_ids": _check_ids,

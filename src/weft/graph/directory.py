@@ -334,7 +334,7 @@ def map_array(path: Path, name: str, entry: ArrayEntry) -> np.ndarray:
 
 
 def check_array(
-    path: Path, name: str, entry: ArrayEntry, check: Callable[[np.ndarray, int], None] | None = None
+    path: Path, name: str, entry: ArrayEntry, check: Callable[[np.ndarray, int], object] | None = None
 ) -> None:
     """Read an array's file whole: its sum must be the manifest's, and its rows, a piece at a time, pass `check`.
 

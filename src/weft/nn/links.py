@@ -8,7 +8,6 @@ from weft.errors import ConfigError, ModelError, WeftError
 from weft.keys import Stream, seeded
 
 DECODERS = ("dot", "mlp")
-LOSSES = ("bce", "margin")
 
 
 class DotProduct(nn.Module):
