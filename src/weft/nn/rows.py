@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -32,7 +32,6 @@ from weft.plugins import CONVOLUTIONS
 if TYPE_CHECKING:
     from weft.nn.conv.hops import DegreeHop, Unrolled
 
-T = TypeVar("T")
 Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and what hooks their gradients
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
@@ -200,7 +199,7 @@ class Rows(Tensor):
             result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
             if func in _SHAPE:
                 return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
-            return _marked(result, depth, size, run) if _keeps_rows(func, args, kwargs) else _unmarked(result)
+            return _marked(result, depth, size if _keeps_rows(func, args, kwargs) else -1, run)
 
 
 def without_depth(x: Tensor) -> Tensor:
@@ -475,20 +474,10 @@ def _counted(shape: torch.Size | int, dims: int, asked: Sequence[int], run: Pass
 
 
 def _marked(result: Any, depth: int, size: int, run: Pass) -> Any:
+    """What a function gave, with its depth where it has so many rows; -1: none of them are vertices'."""
     if isinstance(result, Tensor):
-        return Rows.of(result, depth, run) if result.dim() and len(result) == size else _plain(result)
+        return Rows.of(result, depth, run) if result.dim() and len(result) == size else without_depth(result)
     if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
         parts = [_marked(part, depth, size, run) for part in result]
         return type(result)(parts)  # a list, a tuple, or one with names (values, indices)
     return result
-
-
-def _unmarked(result: Any) -> Any:
-    """What a function gave, whose rows are no vertices'."""
-    if isinstance(result, tuple | list) and any(isinstance(part, Tensor) for part in result):
-        return type(result)([_plain(part) for part in result])
-    return _plain(result)
-
-
-def _plain(result: T) -> T | Tensor:
-    return result.as_subclass(Tensor) if isinstance(result, Rows) else result
