@@ -11,11 +11,12 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 from served import served
+from tasks_here import here
 
 from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.planner import KINDS, Cluster, Host, write_cluster
-from weft.training import embed_by_tasks, infer_here
+from weft.training import embed_by_tasks, infer_task
 
 SMALL = ["--hidden", 8, "--fanouts", "4,4", "--epochs", 1, "--batch-size", 50, "--threads", 1]
 
@@ -106,7 +107,7 @@ def test_tasks_fetch_the_graph_for_themselves(weft, graphs, there, tmp_path):
     weft("train", graphs / "parts", *SMALL, "--out", tmp_path / "model", check=True)
     words = ["--model", tmp_path / "model", "--threads", 1, "--out", tmp_path / "one.parquet"]
     weft("embed", graphs / "parts", *words, check=True)
-    embed_by_tasks(Graph.open_lists(there.url), tmp_path / "model", "embeddings", tmp_path / "many", infer_here)
+    embed_by_tasks(Graph.open_lists(there.url), tmp_path / "model", "embeddings", tmp_path / "many", here(infer_task))
     many, one = (pa.parquet.read_table(tmp_path / name) for name in ("many", "one.parquet"))
     assert many.equals(one) and there.bytes_of("features.npy") == Graph.open(graphs / "parts").features.nbytes
 

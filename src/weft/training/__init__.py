@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from weft.training.planning import answer_for_all, planner_for
     from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
-    from weft.training.shards import embed_by_tasks, infer_here, infer_task
+    from weft.training.shards import embed_by_tasks, infer_task
     from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
     from weft.training.trained_model import TrainedModel, load_model, save_model

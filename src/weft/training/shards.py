@@ -6,7 +6,7 @@ numbers are those of `infer`, bit by bit: pieces end where its own do.
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -78,12 +78,6 @@ def infer_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
     kind, _, call = stage.partition("-")
     task = _shard if kind == "shards" else partial({"rows": _rows, "edges": _edges}[kind], int(call))
     return do_task(task, folder, run, stage, index)
-
-
-def infer_here(folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:
-    """Do tasks in this process, one after another."""
-    for index in indices:
-        yield index, infer_task(folder, run, stage, index)
 
 
 class _Stages:

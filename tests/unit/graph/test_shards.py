@@ -10,15 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tasks_here import here
 
 from weft.cli import main
 from weft.errors import ConfigError, InputError, StorageError
-from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shards, run_here
+from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shards, run_task
 from weft.graph.shard_sums import joined_sum
 from weft.graph.shards import request as requests
 from weft.graph.shards import stages
 
 VERTICES, EDGES = 300, 2000
+run_here = here(run_task)
 
 
 @pytest.fixture(autouse=True)

@@ -3,6 +3,7 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from tasks_here import here
 from torch_geometric.nn import GIN
 
 import weft
@@ -13,7 +14,9 @@ from weft.graph import Graph, communities
 from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.training import embed_by_tasks, infer_here, inference, save_model, shards
+from weft.training import embed_by_tasks, infer_task, inference, save_model, shards
+
+infer_here = here(infer_task)
 
 
 @pytest.fixture(autouse=True)

@@ -1,6 +1,5 @@
 """The stages of a job, by name: each a function of the job's folder, a number and where to write."""
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from weft.graph.shards import assembly, edges, names, vertices
@@ -25,9 +24,3 @@ STAGES: dict[str, StageFunction] = {
 def run_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
     """Run a task of a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
     return do_task(STAGES[stage], folder, run, stage, index)
-
-
-def run_here(folder: Path, run: str, stage: str, indices: Sequence[int]) -> Iterator[tuple[int, TaskResult]]:
-    """Run tasks in this process, one after another."""
-    for index in indices:
-        yield index, run_task(folder, run, stage, index)
