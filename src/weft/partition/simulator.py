@@ -39,11 +39,6 @@ class ServerLinks:
                 raise ConfigError(f"{name} of links must be finite numbers of at least 0")
 
     @classmethod
-    def equal(cls, servers: int, alpha: float = 0.0, beta: float = 1.0) -> ServerLinks:
-        """The same link between all servers; as they are given here, seconds are rows."""
-        return cls(np.full((servers, servers), float(alpha)), np.full((servers, servers), float(beta)))
-
-    @classmethod
     def of(cls, goal: PartitionGoal) -> ServerLinks:
         """Links of the bandwidths that are aimed for; seconds are rows on the average one. What begins takes no time."""
         slower = np.maximum(goal.seconds[:, None], goal.seconds)

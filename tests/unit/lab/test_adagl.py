@@ -167,7 +167,7 @@ class TestWhole:
     def test_less_communication_than_random(self, graph):
         task = TrainingTask((5, 5), 400)
         owners = search(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
-        traces, links = Traces(graph, task), ServerLinks.equal(4)
+        traces, links = Traces(graph, task), ServerLinks.of(PartitionGoal(4))
         assert traces.seconds(owners, links) < 0.6 * traces.seconds(np.arange(6000) % 4, links)
 
     def test_unequal_hosts(self, graph):
@@ -182,7 +182,7 @@ class TestWhole:
         goal, traces, links = (
             PartitionGoal(3, BalanceWeights(), task=TrainingTask((5, 5), 400)),
             None,
-            ServerLinks.equal(3),
+            ServerLinks.of(PartitionGoal(3)),
         )
         traces = Traces(graph, goal.task, batches=2)
         owners = search(graph, goal, SearchOptions(nodes=60, population=4, iterations=3, batches=2, starts=(start,)))
@@ -197,7 +197,8 @@ class TestWhole:
             )
             found.append(
                 traces.seconds(
-                    search(graph, PartitionGoal(3, BalanceWeights(), task=task), options), ServerLinks.equal(3)
+                    search(graph, PartitionGoal(3, BalanceWeights(), task=task), options),
+                    ServerLinks.of(PartitionGoal(3)),
                 )
             )
         assert found[1] <= found[0]
@@ -233,7 +234,7 @@ def test_real_graphs(shared_data, name):
     graph = Graph.from_arrays(edges, num_vertices=len(labels), labels=labels, split=split)
     task = TrainingTask((10, 10), 512)
     owners = search(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)
-    traces, links = Traces(graph, task), ServerLinks.equal(4)
+    traces, links = Traces(graph, task), ServerLinks.of(PartitionGoal(4))
     assert traces.seconds(owners, links) < 0.85 * traces.seconds(np.arange(len(labels)) % 4, links)
     balance = measure(graph, owners, 4)["balance"]
     assert balance["vertices"] < 1.035 and balance["training"] < 1.035

@@ -92,7 +92,7 @@ def test_the_published_method_is_one_cycle_without_what_weft_adds():
 
 def test_both_methods_beat_random_and_repeat(graph):
     task = TrainingTask((5, 5), 200)
-    traces, links = Traces(graph, task), ServerLinks.equal(3)
+    traces, links = Traces(graph, task), ServerLinks.of(PartitionGoal(3))
     fewer = {"nodes": 60, "population": 8, "iterations": 10, "batches": 2}
     found = {}
     for name in ("adagl", "evolution"):

@@ -108,7 +108,7 @@ def test_seconds_by_hand():
     alpha, beta = np.array([[0.0, 2.0], [5.0, 0.0]]), np.array([[0.0, 0.1], [0.5, 0.0]])
     rows = np.array([[[0, 10], [4, 0]], [[0, 0], [6, 0]]])  # two batches
     assert ServerLinks(alpha, beta).seconds(rows).tolist() == [2 + 1.0, 5 + 2.0 + 5 + 3.0]
-    assert ServerLinks.equal(2).seconds(rows).tolist() == [10, 10]
+    assert ServerLinks.of(PartitionGoal(2)).seconds(rows).tolist() == [10, 10]
 
 
 def test_links_of_bandwidths():
@@ -126,11 +126,12 @@ def test_slow_links_count_for_more(graph):
     beta = np.array([[0.0, 5.0], [1.0, 0.0]])
     traces = Traces(graph, TASK)
     equal, slow = (
-        traces.seconds(owners, links) for links in (ServerLinks.equal(2), ServerLinks(np.zeros((2, 2)), beta))
+        traces.seconds(owners, links)
+        for links in (ServerLinks.of(PartitionGoal(2)), ServerLinks(np.zeros((2, 2)), beta))
     )
     assert slow > 2 * equal
     folded = traces.folded(np.arange(400), 400, joined=True)
-    assert folded.seconds(owners[None], ServerLinks.equal(2))[0] == equal
+    assert folded.seconds(owners[None], ServerLinks.of(PartitionGoal(2)))[0] == equal
 
 
 def test_seeds_are_the_training_vertices(graph):
