@@ -11,8 +11,8 @@ _GRACE = 25.0  # seconds beyond the longest wait for another worker, in which on
 class LastResort:
     """Has the system end this process (SIGALRM) if it is still in the midst of a run some time after that was lost."""
 
-    def __init__(self, timeout: float, grace: float = _GRACE) -> None:
-        self._seconds, self._depth, self._lost = math.ceil(timeout + grace), 0, False
+    def __init__(self, timeout: float) -> None:
+        self._seconds, self._depth, self._lost = math.ceil(timeout + _GRACE), 0, False
 
     @contextmanager
     def watched(self) -> Iterator[None]:

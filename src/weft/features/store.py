@@ -172,14 +172,13 @@ class FeatureStore:
         self,
         table: Features,
         *,
-        threads: int = 1,
         dtype: torch.dtype = torch.float32,
         sharing: Sharing | None = None,
         read: Counter[str] | None = None,
         pinned: bool = False,
     ) -> None:
         """`read`: where rows are counted, by where they came from (PLACES). `pinned`: may a device copy from buffers?"""
-        self._table, self._threads, self._sharing, self._dtype = table, threads, sharing, dtype
+        self._table, self._sharing, self._dtype = table, sharing, dtype
         self._buffers = Buffers(torch.float64 if table.dtype == np.float64 else torch.float32, pinned)
         self.width = int(table.shape[1])  # features of a vertex
         self._lock = threading.Lock()
@@ -227,14 +226,14 @@ class FeatureStore:
     def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
         rows = self._room(len(ids))
         if self._sharing is None or (self._slots is None and (here or self._sharing.all_here)):
-            gather(self._table, ids, rows, self._threads)
+            gather(self._table, ids, rows)
             self._count(own=len(ids))
         else:
             self._fetch_shared(self._sharing, ids.numpy(), rows, lane, here)
         return rows
 
     def _some(self, rows: Tensor, places: Tensor) -> Tensor:
-        return gather(rows.numpy(), places, self._room(len(places)), self._threads)
+        return gather(rows.numpy(), places, self._room(len(places)))
 
     def _room(self, rows: int) -> Tensor:
         return self._buffers.lend(rows * self.width).view(rows, self.width)
@@ -251,11 +250,11 @@ class FeatureStore:
             slots = self._slots[ids]
             own, cached = np.flatnonzero(slots == _OWN), np.flatnonzero(slots >= 0)
             rest = np.flatnonzero(slots == _REMOTE)
-            gather(self._cached, torch.from_numpy(slots[cached]), rows, self._threads, cached)
-        gather(self._table, torch.from_numpy(ids[own]), rows, self._threads, own)
+            gather(self._cached, torch.from_numpy(slots[cached]), rows, at=cached)
+        gather(self._table, torch.from_numpy(ids[own]), rows, at=own)
         if not here:
             received = sharing.fetch(self._table, ids[rest], lane)
-            gather(received, torch.arange(len(rest)), rows, self._threads, rest)
+            gather(received, torch.arange(len(rest)), rows, at=rest)
         self._count(own=len(own), cache=len(cached), remote=len(rest))
 
     def _count(self, **rows: int) -> None:

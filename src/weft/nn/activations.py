@@ -4,7 +4,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -82,10 +81,10 @@ class _Again(torch.autograd.Function):
 class Spilled:
     """While this lasts, what is kept for gradients goes to a file, and is read back where it is needed."""
 
-    def __init__(self, stay: list[Tensor], folder: Path | None = None) -> None:
+    def __init__(self, stay: list[Tensor]) -> None:
         """`stay`: what is in memory anyway. The file is gone when the process is."""
         self._stay = {tensor.untyped_storage().data_ptr() for tensor in stay}
-        self._file, name = tempfile.mkstemp(prefix="weft-activations-", dir=folder)
+        self._file, name = tempfile.mkstemp(prefix="weft-activations-")
         os.unlink(name)
         weakref.finalize(self, os.close, self._file)
         self._end = 0

@@ -20,7 +20,7 @@ from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.loading import Files, resident
+from weft.nn.loading import resident, zeros_in_file
 from weft.nn.propagate import Course, propagate
 from weft.nn.row_by_row import check_rows
 from weft.nn.rows import Pass, Rows, without_depth
@@ -169,7 +169,7 @@ class DecoupledModel:
     def _make(self, program: Program, x: Tensor) -> tuple[Course, Coefficients]:
         layer, graph = _sliced(program), program.graph
         assert graph is not None
-        block, slices, files = layer.here.block, layer.span, Files()
+        block, slices, files = layer.here.block, layer.span, zeros_in_file
         lists = EdgeLists(block.indptr, block.src)
         chunks = len(slices.chunks) - 1
         count = ROUNDS if chunks == 1 and self._ahead is not None else chunks

@@ -1,7 +1,7 @@
 """Where memory is short: arrays in files, and of all that is mixed only one range's part in memory at a time."""
 
 import tempfile
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,26 +13,20 @@ from weft.placements import EdgeLists, Rounds
 from weft.scratch import scratch_array
 
 _TYPES = {torch.float32: "f4", torch.float64: "f8", torch.int32: "i4", torch.int64: "i8"}
+Files = Callable[[tuple[int, ...], torch.dtype], Tensor]  # makes arrays
 
 
-class Files:
-    """Makes arrays that are mapped from temporary files of a folder; None: the system's."""
-
-    def __init__(self, where: Path | None = None) -> None:
-        self._where = where
-
-    def __call__(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """An array of zeros."""
-        if not np.prod(shape):
-            return torch.zeros(shape, dtype=dtype)
-        try:
-            return torch.from_numpy(scratch_array(tuple(shape), _TYPES[dtype], self._where))
-        except OSError as error:
-            folder = self._where or tempfile.gettempdir()
-            raise StorageError(
-                f"the slices can't be put into {folder} ({error.strerror}): make room on its disk, or set TMPDIR to a "
-                f"folder with more"
-            ) from None
+def zeros_in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """An array of zeros that is mapped from a temporary file."""
+    if not np.prod(shape):
+        return torch.zeros(shape, dtype=dtype)
+    try:
+        return torch.from_numpy(scratch_array(tuple(shape), _TYPES[dtype]))
+    except OSError as error:
+        raise StorageError(
+            f"the slices can't be put into {tempfile.gettempdir()} ({error.strerror}): make room on its disk, or set TMPDIR "
+            f"to a folder with more"
+        ) from None
 
 
 class Loaded:

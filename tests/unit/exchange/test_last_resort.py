@@ -73,17 +73,17 @@ def noted(monkeypatch, handler=signal.SIG_DFL):
 
 
 def test_the_alarm_is_set_in_the_midst_of_a_run_only(monkeypatch):
-    alarms, resort = noted(monkeypatch), LastResort(5.5, 10)
+    alarms, resort = noted(monkeypatch), LastResort(5.5)
     with resort.watched():
         pass
     resort.lost()
     assert not alarms
     with contextlib.suppress(ValueError), resort.watched(), resort.watched():
         raise ValueError
-    assert alarms == [16, 16, 0]
+    assert alarms == [31, 31, 0]
     with resort.watched():
         resort.lost()
-    assert alarms[3:] == [16, 16, 0]
+    assert alarms[3:] == [31, 31, 0]
 
 
 def test_a_users_own_alarm_stays(monkeypatch):
