@@ -75,7 +75,7 @@ class TrainingTask:
     def __post_init__(self) -> None:
         if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
             raise ConfigError(f"fanouts = {self.fanouts} are not possible: give each layer at least 1, or -1 for all")
-        weft.sampling.check_options(self.sampler, False, False, self.fanouts)
+        weft.sampling.check_options(self.sampler, False, False)
         if self.batch_size < 1:
             raise ConfigError(f"batch_size = {self.batch_size} is out of range: it must be at least 1")
         if not 0 <= self.cache <= 1:

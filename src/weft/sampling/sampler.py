@@ -197,13 +197,13 @@ def make_sampler(
     **common: Unpack[Common],
 ) -> Sampler:
     """The sampler of this name, with the options that it takes."""
-    kind = check_options(sampler, replace, weighted, fanouts)
+    kind = check_options(sampler, replace, weighted)
     options = {name: True for name, given in (("replace", replace), ("weighted", weighted)) if given}
     return kind(graph, fanouts, **options, **common)
 
 
-def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence[int] | None) -> type[Sampler]:
-    """The sampler's class; refused: a name that is not known, options that it lacks, budgets that are left open."""
+def check_options(sampler: str, replace: bool, weighted: bool) -> type[Sampler]:
+    """The sampler's class; refused: a name that is not known, options that it lacks."""
     kind = SAMPLERS.get(sampler)
     for name, given in (("replace", replace), ("weighted", weighted)):
         if given and name not in kind.options:
@@ -211,10 +211,6 @@ def check_options(sampler: str, replace: bool, weighted: bool, fanouts: Sequence
             raise ConfigError(
                 f"{name} = true is not possible with sampler = {sampler!r}: drop it, or set sampler = {able}"
             )
-    if kind.budgets and fanouts is None:
-        raise ConfigError(
-            f"sampler = {sampler!r} needs fanouts: how many vertices of the whole graph each layer draws, such as 4096"
-        )
     return kind
 
 
