@@ -62,12 +62,11 @@ class EvolutionMethod(SearchOptions, PartitionMethod):
 
 
 @dataclass(frozen=True)
-class AdaglMethod(SearchOptions, PartitionMethod):
+class AdaglMethod(EvolutionMethod):
     """AdaGL as its authors wrote it: one cycle, and evolution and refining without what Weft adds to them."""
 
     name = "adagl"
     help = "a search on simulated communication, as AdaGL's authors wrote it"
-    reads = frozenset({"draws", "task", "bandwidths"})
 
     heaviest: float = math.inf
     pruning: str = "average"
@@ -79,10 +78,6 @@ class AdaglMethod(SearchOptions, PartitionMethod):
     one_in: int = 1
     refining: str = "window"
     cycles: int = 1
-
-    def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
-        """The part of each vertex."""
-        return search(graph, goal, self)
 
 
 def search(graph: Graph, goal: PartitionGoal, options: SearchOptions = SearchOptions()) -> np.ndarray:  # noqa: B008 (frozen)
