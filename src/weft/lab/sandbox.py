@@ -99,7 +99,8 @@ class Sandbox:
         hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
         self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
         if f"h{number}" in self.shares:
-            self._groups[f"h{number}"] = _processor_share(host, self.shares[f"h{number}"])
+            group = self._groups[f"h{number}"] = _groups_root() / host
+            _set_share(group, self.shares[f"h{number}"])
 
     def _shape(self, number: int, text: str) -> None:
         """Give both ends of a host's link a rate."""
@@ -279,21 +280,11 @@ def _groups_root() -> Path:
     return root if (root / "cgroup.controllers").exists() else root / "cpu"
 
 
-def _processor_share(host: str, share: float) -> Path:
-    """A new group of processes with a share."""
-    group = _groups_root() / host
-    try:
-        group.mkdir(exist_ok=True)
-    except OSError as error:
-        raise ClusterError(f"this machine lets no processor shares be set ({error}): leave --cpu out") from error
-    _set_share(group, share)
-    return group
-
-
 def _set_share(group: Path, share: float) -> None:
-    """How much of the processors a group gets: cgroup version 2, or 1."""
+    """How much of the processors a group gets, which is made where there is none: cgroup version 2, or 1."""
     root, quota = group.parent, max(1000, round(share * _PERIOD))
     try:
+        group.mkdir(exist_ok=True)
         if (root / "cgroup.controllers").exists():
             (root / "cgroup.subtree_control").write_text("+cpu")
             (group / "cpu.max").write_text(f"{quota} {_PERIOD}")
