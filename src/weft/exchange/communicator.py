@@ -219,7 +219,7 @@ class Communicator:
     def share(self, data: bytes | None) -> bytes:
         """The first worker's bytes, for all."""
         mine = np.frombuffer(data or b"", dtype=np.uint8)
-        if self.size == 1 or self.rank == 0:
+        if self.rank == 0:
             self.arrays_to_all([mine], "sync")
             return mine.tobytes()
         ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
@@ -228,8 +228,6 @@ class Communicator:
     def told(self, text: str) -> list[str]:
         """What every worker says."""
         mine = np.frombuffer(text.encode(), dtype=np.uint8)
-        if self.size == 1:
-            return [text]
         ((got, lengths),) = self.arrays_to_all([mine], "sync")
         said = [part.tobytes().decode() for part in np.split(got, np.cumsum(lengths)[:-1])]
         return [text if worker == self.rank else each for worker, each in enumerate(said)]
@@ -274,7 +272,7 @@ class Communicator:
             yield
         header = 0 if self._transport is None else self._transport.header
         for peer, size in enumerate(sizes):
-            if peer != self.rank and self.size > 1:
+            if peer != self.rank:
                 self.traffic.count(stage, self._ranks[peer], size)
                 self.traffic.count("headers", self._ranks[peer], header)
 
