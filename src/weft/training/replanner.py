@@ -76,7 +76,7 @@ class Replanner:
         return Observation(self._planner, self._trainer.parallel, float(told[:, 0].max()), seconds, processor)
 
     def keep(self) -> str:
-        """Keep what was learned for later runs; says where."""
+        """Keep what was learned for later runs; says where, or nothing."""
         work = self._cluster.work
         if self._trainer.run.threads > 1:  # what steps and layers take is kept as of one thread
             work = work | {kind: self._first.work[kind] for kind in ("step", "layers")}

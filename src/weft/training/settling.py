@@ -2,41 +2,26 @@
 predictions, until no other plan is expected to be faster than the one in use.
 """
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
 from weft.training.trial import WORTH, BatchTimes, Turn, short
 
+if TYPE_CHECKING:
+    from weft.training.replanner import Replanner
+
 _MOST = 4  # plans that are in use before one stays: each has to get ready, and may be slower than expected
-
-
-class Learner(Protocol):
-    """What learns from batches. All workers call each of these together."""
-
-    def begin(self) -> None:
-        """A plan's turn begins."""
-
-    def mark(self) -> None:
-        """What went on since the last batch is not to be learned from: it was something else."""
-
-    def stepped(self, seconds: float, counts: bool) -> None:
-        """A batch took so long; is it one to learn from?"""
-
-    def refined(self, left: int) -> Answer:
-        """The planner's answer by all batches that counted, for so many more epochs."""
-
-    def keep(self) -> str:
-        """Keep what was learned for later runs; says where, or nothing."""
 
 
 class Settling:
     """Which plan goes on, as predictions come nearer to what batches take.
 
-    `batches`: of an epoch. `change`: seconds that it takes to get ready for another plan.
+    `learner`: what learns from batches, by all workers together. `batches`: of an epoch. `change`: seconds that it takes to
+    get ready for another plan.
     """
 
-    def __init__(self, learner: Learner, batches: int, change: float) -> None:
+    def __init__(self, learner: "Replanner", batches: int, change: float) -> None:
         self.learner, self.batches, self._change = learner, batches, change
         self._times = BatchTimes.at_start(batches)
         self.measured: dict[Plan, float] = {}  # seconds of an epoch
