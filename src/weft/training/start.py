@@ -110,7 +110,7 @@ def watch_over(
     )
     settling = Settling(replanner, len(trainer.loader), change) if cluster.rounds == 0 else None
     epochs = trainer.settings.optimisation.epochs
-    return Watch(answer.best, replanner.measured_again, lambda _: replanner.changes, trial, epochs, settling)
+    return Watch(answer.best, replanner.measured_again, lambda: replanner.changes, trial, epochs, settling)
 
 
 @contextmanager

@@ -32,7 +32,7 @@ class Watch:
 
     `replan`: all workers call it together, with how many epochs are left; it measures the cluster again and answers as the
     planner does.
-    `describe`: what it found to be different, in words; the answer's first reason, if not given.
+    `describe`: what it found to be different, in words.
     `trial`: of plans that may be faster; all workers have one, or none has, and the first one's decides.
     `epochs`: of the run. `settling`: where predictions are to be refined first.
     """
@@ -41,13 +41,13 @@ class Watch:
         self,
         prediction: Prediction,
         replan: Callable[[int], Answer],
-        describe: Callable[[Answer], str] | None = None,
+        describe: Callable[[], str] = str,
         trial: Trial | None = None,
         epochs: int = sys.maxsize,
         settling: Settling | None = None,
     ) -> None:
         self.prediction = prediction  # of the plan in use, as this worker has it
-        self._replan, self._describe = replan, describe or _first_reason
+        self._replan, self._describe = replan, describe
         self._pace = Pace(prediction.seconds) if settling is None else Pace(None, _PATIENCE)
         self._patience, self._settling = _PATIENCE, settling  # None: it is settled
         self._factors: dict[Plan, float] = {}  # seconds measured over predicted, of plans that were in use for a while
@@ -190,7 +190,7 @@ class Watch:
         best = min((one for one in [answer.best, *answer.predictions] if one.excluded is None), key=worth)
         switches = best.plan != present.plan and worth(best) < WORTH * stays
         self._start(best.plan, expected(best) if switches else None)
-        different = self._describe(answer).rstrip(".")
+        different = self._describe().rstrip(".")
         found = (
             f"epoch {self._epoch} took {short(self._took)} in place of {short(self._expected)}: measured the "
             f"cluster again{f' ({different})' if different else ''}"
@@ -220,7 +220,3 @@ class Watch:
 
 def _of(answer: Answer, plan: Plan) -> Prediction | None:
     return next((one for one in [answer.best, *answer.predictions] if one.plan == plan), None)
-
-
-def _first_reason(answer: Answer) -> str:
-    return answer.reasons[0] if answer.reasons else ""

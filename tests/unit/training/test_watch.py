@@ -22,9 +22,9 @@ def predicted(plan, seconds, name=None, excluded=None):
     return Prediction(named, plan, seconds, {}, {"links": seconds}, {}, 0.0, 1.0, excluded)
 
 
-def answer(*predictions, reasons=()):
+def answer(*predictions):
     ranked = sorted(predictions, key=lambda one: (one.excluded is not None, one.seconds))
-    return Answer("", ranked[0], ranked, list(reasons), 10, 10, 0.0, 0.0, off=0.075)
+    return Answer("", ranked[0], ranked, [], 10, 10, 0.0, 0.0, off=0.075)
 
 
 BATCHES = 10
@@ -202,15 +202,13 @@ def test_planning_again_is_told_how_many_epochs_are_left():
 
 
 def test_what_is_said():
-    found = answer(predicted(GDP, 2.6), predicted(SPLIT, 0.9), reasons=["Its sums are small."])
-    run = Run(lambda epoch, plan: 0.5 if epoch < 6 else 3.1, first=0.5, replan=lambda: found).go(7)
+    found, different = answer(predicted(GDP, 2.6), predicted(SPLIT, 0.9)), lambda: "Its sums are small."
+    run = Run(lambda epoch, plan: 0.5 if epoch < 6 else 3.1, first=0.5, replan=lambda: found, describe=different).go(7)
     assert run.told == [
         "epoch 7 took 3.1 s in place of 0.5 s: measured the cluster again (Its sums are small); from now on plan split "
         "(0.9 s an epoch) in place of gdp (2.6 s)"
     ]
-    run = Run(
-        lambda epoch, plan: 3.1, first=0.5, describe=lambda answer: "", replan=lambda: answer(predicted(GDP, 2.6))
-    )
+    run = Run(lambda epoch, plan: 3.1, first=0.5, replan=lambda: answer(predicted(GDP, 2.6)))
     assert run.go(1).told == [
         "epoch 1 took 3.1 s in place of 0.5 s: measured the cluster again; plan gdp stays, still the fastest "
         "(2.6 s an epoch)"
