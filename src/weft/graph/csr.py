@@ -41,6 +41,13 @@ def running_sum(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths, dtype=np.int64)])
 
 
+def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """starts[0], starts[0] + 1, ... (lengths[0] of them), then those of starts[1], ..."""
+    ends = np.cumsum(lengths, dtype=np.int64)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)
+
+
 def sums_by_source(indptr: np.ndarray, indices: np.ndarray, terms: np.ndarray | None = None) -> np.ndarray:
     """The destinations' terms (None: 1), summed over each vertex's out-edges, [vertices] float64."""
     sums = np.zeros(len(indptr) - 1)

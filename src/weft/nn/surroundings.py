@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from weft.errors import ModelError
-from weft.graph import edge_arrays
+from weft.graph import edge_arrays, ranges
 from weft.nn.convolution import Call
 from weft.placements import Edges
 from weft.sampling import Block, Numbering, Topology, keys_of
@@ -31,11 +31,10 @@ def surroundings(call: Call, block: Block) -> Edges:
                 f"their weights; PyG's own GCNConv knows the degrees of the whole graph"
             )
         first, counts = first[block.num_dst :], counts[block.num_dst :]
-        ends = counts.cumsum()
-        at = np.repeat(first - (ends - counts), counts) + np.arange(counts.sum())
+        at = ranges(first, counts)
         src, beyond = _numbered(ids, graph.indices[at])
         loops = torch.arange(len(ids), len(ids) + len(beyond), dtype=torch.int32)
-        ends = np.concatenate([ends, len(at) + 1 + np.arange(len(loops))])
+        ends = np.concatenate([counts.cumsum(), len(at) + 1 + np.arange(len(loops))])
         indptr = torch.cat([block.indptr, block.indptr[-1] + torch.from_numpy(ends)])
         values = {}
         for name, of_all in edge_arrays(graph).items():
@@ -51,12 +50,10 @@ def surroundings(call: Call, block: Block) -> Edges:
 def _are_whole(block: Block, ids: np.ndarray, graph: Topology) -> bool:
     """Are the lists of a block's destinations all that the graph has?"""
     into = ids[: block.num_dst]
-    if not np.array_equal(graph.indptr[into + 1] - graph.indptr[into], np.diff(block.indptr.numpy())):
+    first, counts = graph.indptr[into], graph.indptr[into + 1] - graph.indptr[into]
+    if not np.array_equal(counts, np.diff(block.indptr.numpy())):
         return False
-    at = np.arange(block.num_edges) + np.repeat(
-        graph.indptr[into] - block.indptr.numpy()[:-1], np.diff(block.indptr.numpy())
-    )
-    return np.array_equal(graph.indices[at], ids[block.src.numpy()])
+    return np.array_equal(graph.indices[ranges(first, counts)], ids[block.src.numpy()])
 
 
 def _numbered(ids: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

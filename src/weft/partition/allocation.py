@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.errors import ConfigError
-from weft.graph import Graph, ProgressCallback, running_sum, vertex_ranges
+from weft.graph import Graph, ProgressCallback, ranges, running_sum, vertex_ranges
 from weft.keys import Stream, key
 from weft.memory import given_back
 from weft.partition.goal import PartitionGoal
@@ -105,8 +105,7 @@ def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
     lengths, kept = np.empty(len(members), dtype=np.int64), []
     bounds = running_sum(np.diff(graph.indptr)[members])
     for begin, end in vertex_ranges(bounds, _CHUNK):
-        starts = graph.indptr[members[begin:end]] - bounds[begin:end]
-        positions = np.repeat(starts, np.diff(bounds[begin : end + 1])) + np.arange(bounds[begin], bounds[end])
+        positions = ranges(graph.indptr[members[begin:end]], np.diff(bounds[begin : end + 1]))
         sources = names[graph.indices[positions]]
         ends = running_sum(sources >= 0)[bounds[begin : end + 1] - bounds[begin]]
         lengths[begin:end] = np.diff(ends)

@@ -19,6 +19,7 @@ from weft.graph import (
     arrays_of_names,
     edge_arrays,
     feature_table_names,
+    ranges,
     running_sum,
     shard_rows,
     vertex_ranges,
@@ -78,8 +79,7 @@ def _write_lists(
         _kernels.renumber_lists(graph.indptr, graph.indices, here, new_ids, begins, piece, threads)
         indices.append(piece)
         if writers:
-            starts = graph.indptr[here] - begins[:-1]
-            positions = np.repeat(starts, np.diff(begins)) + np.arange(begins[0], begins[-1])
+            positions = ranges(graph.indptr[here], np.diff(begins))
         for name, writer in writers.items():
             rows = max(1, _CHUNK // (graph.num_edge_features if name == "edge_features" else 1))
             for begin in range(0, len(positions), rows):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from weft.placements.team import ranges
+from weft.graph import ranges
 from weft.sampling import Topology
 
 

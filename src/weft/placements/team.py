@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from weft.exchange import Background, Communicator, Grouped, Owners, Route
+from weft.graph import ranges
 from weft.sampling import Block, Numbering, Topology
 
 RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
@@ -97,10 +98,3 @@ class Team:
         some_to, some = to[to < first], (own_at[early], own_to[early])
         firsts_at = at[torch.from_numpy(firsts_of)]
         return whole, Route(len(here), first, firsts_at, request_firsts, firsts, some_to, *some), here
-
-
-def ranges(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """starts[0], starts[0] + 1, ... (lengths[0] of them), then those of starts[1], ..."""
-    ends = np.cumsum(lengths, dtype=np.int64)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.repeat(starts - (ends - lengths), lengths) + np.arange(total)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from weft.errors import ModelError
 from weft.exchange import Background, Recorded, Recorder
-from weft.graph import Graph
+from weft.graph import Graph, ranges, running_sum
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
 from weft.planner.loads import LayerCost, SlicedPart
@@ -100,8 +100,7 @@ def _sampled(graph: Graph, rows: int) -> Block:
     chosen = np.linspace(0, graph.num_vertices - 1, rows).astype(np.int64)
     first, counts = graph.indptr[chosen], np.diff(graph.indptr)[chosen]
     counts = np.minimum(counts, max(1, _SAMPLED_EDGES // rows))
-    indptr = np.concatenate([[0], np.cumsum(counts)])
-    edges = np.repeat(first - indptr[:-1], counts) + np.arange(indptr[-1])
+    indptr, edges = running_sum(counts), ranges(first, counts)
     src = torch.from_numpy(_sources(graph, chosen, edges))
     values = {"edge_weight": torch.ones(len(edges))}
     if graph.edge_type is not None:

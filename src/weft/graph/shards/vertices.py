@@ -9,7 +9,7 @@ import pyarrow as pa
 from weft.errors import InputError
 from weft.graph.checks import check_finite
 from weft.graph.columns import cast, feature_column, labels_of, owners_of, splits_of, words_of
-from weft.graph.csr import running_sum
+from weft.graph.csr import ranges, running_sum
 from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import names_in, sort_names, write_names
 from weft.graph.shards.pieces import Piece
@@ -55,7 +55,7 @@ def written(work: Work, index: int, out: Path) -> TaskResult:
     _write(out / "original_ids", np.arange(piece.first, piece.first + piece.rows), order)
     if layout.by_name or layout.keeps_names:
         number = np.empty(piece.rows, dtype=np.int64)
-        number[order] = _numbers(layout.runs[index], counts)
+        number[order] = ranges(np.array(layout.runs[index]), counts)
         _write_names(work, index, rows, number, out)
     return {"counts": counts.tolist(), "classes": classes, "width": rows.width}
 
@@ -112,11 +112,6 @@ def _owners(job: Job, batch: pa.RecordBatch) -> np.ndarray:
     if job.owner is None:
         return np.zeros(len(batch), dtype=np.int32)
     return owners_of(batch.column(job.owner), f"{job.nodes}: column {job.owner}", job.groups)
-
-
-def _numbers(runs: tuple[int, ...], counts: np.ndarray) -> np.ndarray:
-    """The numbers of a piece's rows, owner by owner."""
-    return np.repeat(np.array(runs) - running_sum(counts)[:-1], counts) + np.arange(counts.sum())
 
 
 def _write(file: Path, values: np.ndarray, order: np.ndarray) -> None:
