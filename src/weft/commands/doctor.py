@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import asdict
 
 import weft.cluster
 import weft.report
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined_as
+from weft.commands.joining import joined_as, started, tell
 from weft.config import path_here
 
 
@@ -28,18 +27,13 @@ def run(args: argparse.Namespace) -> int:
     settings = settings_given(args, "weft doctor")
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers):
-        request = weft.cluster.Request(tuple(args.argv), parallel.workers, anywhere=True, ports=parallel.ports)
-        return weft.cluster.launch(parallel.on, request)
+        return started(args, parallel)
     with joined_as(parallel) as world:
-        tell = _tell if world.rank == 0 else lambda text: None
-        findings = weft.cluster.checkup(world, settings, args.graph, args.out, tell)
+        said = tell if world.rank == 0 else lambda text: None
+        findings = weft.cluster.checkup(world, settings, args.graph, args.out, said)
         if world.rank == 0:
             if args.json:
                 print(json.dumps([asdict(finding) for finding in findings]))
             else:
                 weft.report.print_findings(findings)
         return int(any(finding.verdict == "bad" for finding in findings))
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

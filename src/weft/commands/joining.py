@@ -7,7 +7,9 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from typing import Any
 
+import weft.cluster
 import weft.exchange
 from weft.commands.flags import add_number
 from weft.errors import ClusterError
@@ -18,12 +20,20 @@ from weft.stopping import killable
 
 
 def add_meeting(parser: argparse.ArgumentParser) -> None:
-    """How a command's workers find each other: flags of commands that have no settings."""
+    """How many workers a command has, and how they find each other: flags of commands that have no settings."""
+    add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
+    parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
     add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
     parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
     parser.add_argument(
         "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"
     )
+
+
+def started(args: argparse.Namespace, way: ParallelSettings | argparse.Namespace, **more: Any) -> int:
+    """Start a command's workers, as settings or its flags say where and how many, and wait for them; the exit code."""
+    request = weft.cluster.Request(tuple(args.argv), way.workers, anywhere=True, ports=way.ports, **more)
+    return weft.cluster.launch(way.on, request)
 
 
 @contextmanager
@@ -57,3 +67,8 @@ def joined_as(parallel: ParallelSettings) -> AbstractContextManager[weft.exchang
     """This command's workers, as settings say how they meet."""
     devices = parallel.device != "cpu"
     return joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls)
+
+
+def tell(text: str) -> None:
+    """Say something while standard output is for what a command finds."""
+    print(text, file=sys.stderr, flush=True)

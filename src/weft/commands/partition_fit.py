@@ -11,7 +11,7 @@ import weft.partition
 import weft.report
 from weft.commands.flags import add_number, whole_numbers
 from weft.commands.graphs import add_graph
-from weft.commands.joining import add_meeting, joined
+from weft.commands.joining import add_meeting, joined, started
 from weft.config import file_to_write
 from weft.errors import ConfigError
 
@@ -25,8 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="the file of links to write: `weft partition --method adagl --option links=FILE` searches by it",
     )
-    add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
-    parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
+    add_meeting(parser)
     parser.add_argument(
         "--fanouts", metavar="LIST", default="10,10,10", help="neighbours drawn, from the seeds outwards (10,10,10)"
     )
@@ -34,7 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_number(parser, "--batches", 4, "batches whose rows are fetched")
     add_number(parser, "--allocations", 4, "allocations under which they are, ever more uneven")
     add_number(parser, "--seed", 0, "the seed of the batches")
-    add_meeting(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -46,9 +44,7 @@ def run(args: argparse.Namespace) -> int:
             "above 0"
         )
     if weft.cluster.starts_workers(args.on, args.workers):
-        return weft.cluster.launch(
-            args.on, weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
-        )
+        return started(args, args)
     graph = weft.Graph.open(args.graph)
     with joined(args.timeout, ports=args.ports, tls=args.tls) as world:
         fanouts = whole_numbers("fanouts", args.fanouts)

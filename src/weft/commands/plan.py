@@ -14,7 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, values_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined_as
+from weft.commands.joining import joined_as, started
 from weft.config import file_to_write
 from weft.errors import ConfigError
 from weft.plan import Plan, Settings
@@ -66,14 +66,7 @@ def run(args: argparse.Namespace) -> int:
     parallel = settings.parallel
     _check_effects(args, settings, cluster, graph, file)
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
-        request = weft.cluster.Request(
-            tuple(args.argv),
-            parallel.workers,
-            anywhere=True,
-            ports=parallel.ports,
-            graph=weft.graph.directory_of(args.graph),
-        )
-        return weft.cluster.launch(parallel.on, request)
+        return started(args, parallel, graph=weft.graph.directory_of(args.graph))
     with weft.report.StageProgress() as progress:
         what_if = weft.training.WhatIf(graph, settings, args.method or "metis", progress)
         if args.measure:

@@ -14,7 +14,7 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_number
-from weft.commands.joining import add_meeting, joined
+from weft.commands.joining import add_meeting, joined, started, tell
 from weft.config import file_to_write
 from weft.errors import ConfigError
 
@@ -26,8 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", type=file_to_write, metavar="FILE", help="write the cluster file (TOML) that the planner reads"
     )
-    add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
-    parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
+    add_meeting(parser)
     add_number(parser, "--rounds", 1, "how often to rehearse: more rounds depend less on what else the machines do")
     parser.add_argument(
         "--add",
@@ -40,7 +39,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help="what workers will compute on: CUDA's devices are timed too; auto (default): where each worker has its own",
     )
-    add_meeting(parser)
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
@@ -51,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.add and not args.out:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
     if weft.cluster.starts_workers(args.on, args.workers):
-        request = weft.cluster.Request(tuple(args.argv), args.workers, anywhere=True, ports=args.ports)
-        return weft.cluster.launch(args.on, request)
+        return started(args, args)
     with joined(args.timeout, ports=args.ports, devices=args.device != "cpu", tls=args.tls) as world:
         return _probe(args, world)
 
@@ -65,8 +62,8 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     else:
         screen = sys.stderr if args.json else sys.stdout  # local workers' errors go through the launcher
         with weft.report.StageProgress(_QUIET, screen) as progress:
-            cluster = weft.training.measured_cluster(world, _tell, args.rounds, progress, device)
-    kept = weft.planner.KeptCluster(world, _tell)
+            cluster = weft.training.measured_cluster(world, tell, args.rounds, progress, device)
+    kept = weft.planner.KeptCluster(world, tell)
     if world.rank > 0:
         return 0
     if before is not None:
@@ -77,7 +74,7 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
     finally:  # what was measured is shown and kept, though its file can't be written
         print(json.dumps(asdict(cluster, dict_factory=_told))) if args.json else weft.report.print_cluster(cluster)
         if cluster.work:
-            _tell(kept.write(cluster))
+            tell(kept.write(cluster))
     if args.out and not args.json:
         print(f"written to {args.out}")
     return 0
@@ -86,7 +83,3 @@ def _probe(args: argparse.Namespace, world: weft.exchange.World) -> int:
 def _told(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     """Figures for JSON; null for the bandwidth of a way that no worker takes."""
     return {name: None if value == weft.planner.NEVER else value for name, value in fields}
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

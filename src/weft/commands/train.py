@@ -14,7 +14,7 @@ import weft.report
 import weft.training
 from weft.commands.flags import add_settings, settings_given
 from weft.commands.graphs import add_graph
-from weft.commands.joining import joined_as
+from weft.commands.joining import joined_as, started
 from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.plan import check_workers
@@ -37,16 +37,13 @@ def run(args: argparse.Namespace) -> int:
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
         weft.training.check_new(settings.checkpoint)
-        request = weft.cluster.Request(
-            tuple(args.argv),
-            parallel.workers,
-            anywhere=True,
+        return started(
+            args,
+            parallel,
             recovery=weft.cluster.Recovery.of(settings),
             check=partial(check, settings, args.graph),
-            ports=parallel.ports,
             graph=weft.graph.directory_of(args.graph),
         )
-        return weft.cluster.launch(parallel.on, request)
     with joined_as(parallel) as world:
         try:
             return _train(args, settings, graph, world)
