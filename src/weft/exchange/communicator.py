@@ -216,6 +216,10 @@ class Communicator:
             return [x]
         return [part.view_as(x) for part in self._to_all(x.reshape(-1), [x.numel()] * self.size, stage)]
 
+    def each(self, figure: float, stage: str = "sync") -> list[float]:
+        """Every worker's figure, by worker; whole numbers are exact."""
+        return [float(of_one) for of_one in self.gather(torch.tensor([figure], dtype=torch.float64), stage)]
+
     def share(self, data: bytes | None) -> bytes:
         """The first worker's bytes, for all."""
         mine = np.frombuffer(data or b"", dtype=np.uint8)

@@ -185,7 +185,7 @@ class DecoupledModel:
         sizes = self._sizes(program, x)
         in_pieces = self._budget is not None and self._ends_with_mixing(x, program)
         fit = memory.fit(sizes, self._budget, count, in_pieces, range_bytes)
-        count = max(int(rounds) for rounds in program.comm.gather(torch.tensor([fit.rounds])))
+        count = int(max(program.comm.each(fit.rounds)))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)
         stay = [x, *self.model.parameters(), *self.model.buffers()]

@@ -122,5 +122,4 @@ def number_of(traits: tuple[object, ...]) -> int:
 
 def numbers_of_all(mine: int, comm: Communicator | None) -> list[int]:
     """Such numbers of all workers; None: none of them is here. All workers call this together."""
-    told = torch.tensor([mine], dtype=torch.float64)  # which holds it exactly
-    return [int(number) for number in comm.gather(told)] if comm else [mine]
+    return [int(number) for number in comm.each(mine)] if comm else [mine]

@@ -110,7 +110,7 @@ def _zeros(size: int) -> torch.Tensor:
 
 def everyone(comm: Communicator, own: float) -> list[float]:
     """Every worker's figure, by worker."""
-    return [float(x) for x in comm.gather(torch.tensor([own], dtype=torch.float64), _STAGE)]
+    return comm.each(own, _STAGE)
 
 
 def latency(comm: Communicator, seconds: float) -> float:

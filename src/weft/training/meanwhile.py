@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-import torch
-
 from weft.exchange import Communicator
 
 T = TypeVar("T")
@@ -39,7 +37,7 @@ def meanwhile(comm: Communicator, work: Callable[[], T], failure: Callable[[int]
     while True:
         thread.join(_LOOK)
         mine = _AT_WORK if thread.is_alive() else _FAILED if failed else _DONE
-        states = [int(state) for state in comm.gather(torch.tensor([mine]))]
+        states = comm.each(mine)
         if mine == _FAILED:
             raise failed[0]
         if _FAILED in states:

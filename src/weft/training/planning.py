@@ -105,8 +105,7 @@ def planner_for(
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
         memory = math.inf if cluster is None else cluster.cache_room(task.on_device)
-        memory = min(float(of_one) for of_one in comms[0].gather(torch.tensor([memory], dtype=torch.float64)))
-        workers = Workers(owners, world.hosts, *comms, memory=memory, device=device)
+        workers = Workers(owners, world.hosts, *comms, memory=min(comms[0].each(memory)), device=device)
         return Planner(graph, model, replace(task, anew=anew), workers)
     finally:
         for comm in comms:

@@ -112,7 +112,7 @@ def rehearse(
                 done += 1
                 progress("rehearsing", done, total)
             trainer.close()
-        disk = max(float(seconds) for seconds in comm.gather(torch.tensor([_from_disk(graph)])))
+        disk = max(comm.each(_from_disk(graph)))
         if world.rank:
             return shared(comm, None) or cluster
         fitted = replace(cluster, work=refined(known, seen) | {"disk": disk}, rounds=rounds)
