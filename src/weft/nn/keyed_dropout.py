@@ -10,7 +10,7 @@ from torch.overrides import TorchFunctionMode
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
-from weft.nn.functional import dropped
+from weft.nn import functional
 
 COMPUTED_AGAIN = (
     "what dropout is in is computed again for gradients (torch.utils.checkpoint), where other numbers would be drawn: leave "
@@ -18,7 +18,23 @@ COMPUTED_AGAIN = (
 )
 
 
-class KeyedDropout(TorchFunctionMode):
+class OtherDropout(TorchFunctionMode):
+    """Within it dropout is another; `dropped` is told of what is dropped in training."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in (F.dropout, torch.dropout):
+            return self._dropout(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        """What is left of x."""
+        raise NotImplementedError
+
+    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        return self.dropped(input, p, inplace) if training and p else input
+
+
+class KeyedDropout(OtherDropout):
     """Within it dropout is by the keys of rows; what has other rows is left to torch."""
 
     def __init__(self, key: int, rows: Sequence[Tensor]) -> None:
@@ -27,18 +43,11 @@ class KeyedDropout(TorchFunctionMode):
         self._key, self._rows, self._calls = key, rows, 0
         self._backward = torch._C._current_graph_task_id()  # the backward pass that goes on; none has a number, too
 
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func in (F.dropout, torch.dropout):
-            return self._dropout(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
     def of_others(self, x: Tensor, p: float) -> Tensor:
         """Dropout of rows that have no keys here."""
         return torch.dropout(x, p, True)
 
-    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        if not training or p == 0:
-            return x
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
         alike = (keys for keys in self._rows if x.shape[: keys.dim()] == keys.shape or x.shape[:1] == (keys.numel(),))
         keys = next(alike, None)
         if keys is None:
@@ -46,4 +55,4 @@ class KeyedDropout(TorchFunctionMode):
         if torch._C._current_graph_task_id() != self._backward:
             raise ModelError(COMPUTED_AGAIN)
         self._calls += 1
-        return dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)
+        return functional.dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)

@@ -5,9 +5,8 @@ smaller; but it runs under every placement, and its gradients are torch's.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -24,6 +23,7 @@ from weft.nn.attention import join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
+from weft.nn.keyed_dropout import OtherDropout
 from weft.nn.row_by_row import LeftOut
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
@@ -183,23 +183,7 @@ class _Messages(Merge):
         return rows * sums.inverse(counts, rows) if self._of.join == "mean" else rows
 
 
-class _Dropout(TorchFunctionMode):
-    """Within it dropout is another; `dropped` is told of what is dropped in training."""
-
-    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func in (F.dropout, torch.dropout):
-            return self._dropout(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
-
-    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
-        """What is left of x."""
-        raise NotImplementedError
-
-    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return self.dropped(input, p, inplace) if training and p else input
-
-
-class _ByEdge(_Dropout):
+class _ByEdge(OtherDropout):
     """Of rows of edges: by edge, the same wherever that is computed. Others are left to torch."""
 
     def __init__(self, messages: _Messages, edges: Edges) -> None:
@@ -214,7 +198,7 @@ class _ByEdge(_Dropout):
         return functional.dropped(x, p, self._messages.edge_keys(self._edges), key, inplace)
 
 
-class _OfSlices(_Dropout):
+class _OfSlices(OtherDropout):
     """Of slices of columns: refused, for each worker has others."""
 
     def __init__(self, messages: _Messages) -> None:
@@ -228,7 +212,7 @@ class _OfSlices(_Dropout):
         )
 
 
-class _Scaled(_Dropout):
+class _Scaled(OtherDropout):
     """As if it were no chance: all is left, and tells by how much is dropped."""
 
     def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
