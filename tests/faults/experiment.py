@@ -210,7 +210,7 @@ class Experiment:
         same = torch.equal if exact else lambda a, b: torch.allclose(a, b, rtol=0, atol=1e-9)
         if not all(same(found[name], wanted[name]) for name in wanted):
             self._wrong.append("the model is another one")
-        hidden = [path.name for path in [*self._seen.glob(".*"), *self._seen.glob("*/.*")]]
+        hidden = {path.name for path in [*self._seen.glob(".*"), *self._seen.glob("*/.*")]} - {".lock"}
         self._wrong += [f"left: {name}" for name in hidden]
 
 

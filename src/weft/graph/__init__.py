@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         cache_folder,
         forget_steps,
         named_errors,
+        place_of_processes,
         remove_all_leftovers,
         remove_leftovers,
         remove_whole,

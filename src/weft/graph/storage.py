@@ -84,9 +84,9 @@ def remove_leftovers(path: Path) -> None:
     _tidy(path.parent, glob.escape(path.name))
 
 
-def remove_all_leftovers(folder: Path) -> None:
-    """The same for whatever is in a folder that this process has for itself, so that nobody writes there elsewhere."""
-    _tidy(folder, "*", alone=True)
+def remove_all_leftovers(folder: Path, alone: bool) -> None:
+    """The same for whatever is in a folder; `alone`: this process has it for itself, so nobody writes there elsewhere."""
+    _tidy(folder, "*", alone)
 
 
 def _tidy(folder: Path, pattern: str, alone: bool = False) -> None:
@@ -102,11 +102,11 @@ def _tidy(folder: Path, pattern: str, alone: bool = False) -> None:
 
 def _writer() -> str:
     """This process, and where its number means something."""
-    return f"{os.getpid()}.{_place()}"
+    return f"{os.getpid()}.{place_of_processes()}"
 
 
 @cache
-def _place() -> str:
+def place_of_processes() -> str:
     """This machine, and the processes that see each other: containers that write to one disk have each its own numbers."""
     try:
         seen = os.stat("/proc/self/ns/pid").st_ino
@@ -118,7 +118,7 @@ def _place() -> str:
 def _lives(writer: str, left: Path, alone: bool) -> bool:
     """May what is left still be written? Elsewhere, unless nobody did for long, or none but this process may (`alone`)."""
     pid, _, place = writer.partition(".")
-    if place in ("", _place()):
+    if place in ("", place_of_processes()):
         return pid.isdigit() and int(pid) != os.getpid() and _runs(pid)
     if alone:
         return False

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,12 +25,14 @@ from torch import Tensor, nn
 
 from weft.config import check_writable
 from weft.errors import StorageError, TrainingError, WeftError, reason_of
-from weft.graph import named_errors, remove_all_leftovers, remove_whole, written_beside
+from weft.graph import named_errors, place_of_processes, remove_all_leftovers, remove_whole, written_beside
 from weft.plan import CheckpointSettings
 from weft.quantities import as_size
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
 _TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
+_LOCK = ".lock"  # of a run's folder
+_LEASE = 100.0  # seconds: file servers keep the locks of a host that is gone for up to 90
 
 
 class Kind(NamedTuple):
@@ -108,23 +111,40 @@ def check_new(kept: CheckpointSettings) -> None:
         )
 
 
-def claimed(folder: Path) -> int:
-    """A folder of checkpoints as this run's alone, for as long as the file that is given stays open."""
+def claimed(folder: Path) -> tuple[int, bool]:
+    """A folder of checkpoints as this run's alone, while the file that is given stays open; and whether its lock was got."""
     with named_errors(folder, "making"):
         if folder.exists() and not folder.is_dir():
             raise StorageError(f"{folder} is a file, and checkpoints go to a folder: choose another name")
         folder.mkdir(parents=True, exist_ok=True)
-        file = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(file)
-        raise TrainingError(
-            f"another run writes its checkpoints to {folder}: choose another folder, or wait until it has ended"
-        ) from None
-    except OSError:  # a file system that has no locks
-        pass
-    return file
+    lock = folder / _LOCK
+    with named_errors(lock, "writing"):  # a file, opened for writing: NFS locks no others for all hosts
+        file = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            return file, _locked(file, lock)
+        except BaseException:
+            os.close(file)
+            raise
+
+
+def _locked(file: int, lock: Path) -> bool:
+    """Lock a file for as long as it is open; no: there are no locks here. Where it was locked elsewhere, this may wait."""
+    here, end = place_of_processes().encode(), time.monotonic() + _LEASE
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if os.pread(file, len(here), 0) in (here, b"") or time.monotonic() > end:
+                raise TrainingError(
+                    f"another run writes its checkpoints to {lock.parent}: choose another folder, or wait until it has "
+                    f"ended (if its host is gone for good, remove {lock})"
+                ) from None
+            time.sleep(1)
+        except OSError:
+            return False
+        else:
+            os.pwrite(file, here, 0)
+            return True
 
 
 def load(folder: Path, kind: Kind = _CHECKPOINT) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -212,13 +232,13 @@ def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], st
     with named_errors(folder, "removing old checkpoints in"):
         for old in [one for one in _steps(folder) if one <= new][:-keep]:
             remove_whole(old)
-    tidy(folder)
+    tidy(folder, alone=False)
 
 
-def tidy(folder: Path) -> None:
-    """Remove what runs that were killed have left half written, or half removed."""
+def tidy(folder: Path, alone: bool) -> None:
+    """Remove what runs that were killed have left half written, or half removed; `alone`: nobody writes there elsewhere."""
     with named_errors(folder, "removing leftovers in"):
-        remove_all_leftovers(folder)
+        remove_all_leftovers(folder, alone)
 
 
 def newest(folder: Path) -> Checkpoint | None:

@@ -219,8 +219,8 @@ class RunState:
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
         if self._written is not None:
-            self._claim = checkpoint.claimed(self._written)
-            checkpoint.tidy(self._written)
+            self._claim, alone = checkpoint.claimed(self._written)
+            checkpoint.tidy(self._written, alone)
         found = _newest(self._settings.checkpoint, self._comm)
         if found is None:
             return None

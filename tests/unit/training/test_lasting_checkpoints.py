@@ -1,5 +1,6 @@
 """Checkpoints that last: damage falls back, kills leave one, writing goes on beside training, runs get longer."""
 
+import errno
 import linecache
 import os
 import signal
@@ -160,7 +161,7 @@ def test_what_killed_runs_left_is_removed_though_nothing_is_left_to_train(graph,
     for name in (".step-000000001.writing-999999999", ".best.writing-1.deadbeef"):
         (tmp_path / name).mkdir()
     run(graph, checkpoint=tmp_path, epochs=1, resume=True)
-    assert not list(tmp_path.glob(".*"))
+    assert [path.name for path in tmp_path.glob(".*")] == [".lock"]
 
 
 def run_to_step(graph, step, **given):
@@ -571,7 +572,7 @@ def test_a_long_history_costs_training_nothing(tmp_path):
 
 def test_a_checkpoint_is_no_trained_model(graph, tmp_path):
     run(graph, checkpoint=tmp_path / "kept", epochs=1)
-    for folder in (tmp_path / "kept").iterdir():
+    for folder in (tmp_path / "kept").glob("[!.]*"):
         with pytest.raises(StorageError, match="is a checkpoint and no trained model: name what"):
             load_model(folder, graph)
 
@@ -602,6 +603,46 @@ def test_two_runs_do_not_write_to_one_folder(graph, tmp_path):
     assert refused
     longer, _ = run(graph, checkpoint=tmp_path / "kept", resume=True, epochs=3)  # it has ended
     assert longer.history[:2] == first.history
+
+
+def test_a_folder_is_claimed_by_a_file_which_network_file_systems_lock_for_all_hosts(tmp_path):
+    file, alone = checkpoint.claimed(tmp_path / "kept")
+    (lock,) = (tmp_path / "kept").iterdir()
+    other = os.open(lock, os.O_RDWR)
+    assert alone and os.path.sameopenfile(file, other)
+    for number in (file, other):
+        os.write(number, b"")  # it may be written to, or NFS gives no lock
+        os.close(number)
+
+
+def test_a_claim_from_elsewhere_is_waited_for_as_long_as_a_file_server_keeps_that_of_a_lost_host(tmp_path, monkeypatch):
+    file, _ = checkpoint.claimed(tmp_path)
+    os.pwrite(file, b"deadbeef", 0)
+    waits = []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 3:
+            os.close(file)
+
+    monkeypatch.setattr(checkpoint.time, "sleep", wait)
+    again, alone = checkpoint.claimed(tmp_path)
+    assert alone and len(waits) == 3
+    os.pwrite(again, b"deadbeef", 0)
+    monkeypatch.setattr(checkpoint, "_LEASE", 0.0)
+    with pytest.raises(TrainingError, match=r"another run writes .*\(if its host is gone for good, remove .*\.lock\)"):
+        checkpoint.claimed(tmp_path)
+    os.close(again)
+
+
+def test_where_there_are_no_locks_what_may_be_written_elsewhere_is_let_alone(graph, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    (tmp_path / ".step-000000001.writing-1.deadbeef").mkdir()
+    monkeypatch.setattr(checkpoint.fcntl, "flock", refuse)
+    run(graph, checkpoint=tmp_path, epochs=1)
+    assert (tmp_path / ".step-000000001.writing-1.deadbeef").exists()
 
 
 def test_a_checkpoint_of_another_model_is_told_as_that(graph, tmp_path):
