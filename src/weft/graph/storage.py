@@ -66,14 +66,14 @@ def written_beside(path: Path, replace: bool = True) -> Iterator[Path]:
             remove_leftovers(path)
             yield beside
             for part in [*beside.iterdir(), beside] if beside.is_dir() else [beside]:
-                _sync(part)
+                sync(part)
             if not replace:
                 _take_free_name(beside, path)
             elif path.is_dir():
                 swap_folders(beside, path)
             else:
                 os.rename(beside, path)
-            _sync(path.parent)
+            sync(path.parent)
     finally:
         with contextlib.suppress(OSError):  # a disk that has become read-only: the next writer removes it
             _remove(beside)
@@ -190,7 +190,7 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Flush a file, or a folder's entries, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,9 +1,11 @@
 """Tables made a graph by tasks that each hold a piece: byte by byte what import and partition write on one machine."""
 
 import json
+import os
 import shutil
 import zlib
 from dataclasses import replace
+from functools import partial
 
 import fsspec
 import numpy as np
@@ -235,6 +237,46 @@ def test_a_task_that_fails_leaves_no_half_of_its_files(tmp_path, monkeypatch):
     monkeypatch.setitem(stages.STAGES, "sent", task)
     make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+def test_what_a_task_has_made_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
+    """A host that crashes keeps a folder's new name, and not what was written into its files a second ago."""
+    flushed, fsync, rename, replace = set(), os.fsync, os.rename, os.replace
+
+    def flush(file):
+        flushed.add(os.fstat(file).st_ino)
+        fsync(file)
+
+    def named(how, old, new):
+        files = [old, *old.iterdir()] if old.is_dir() else [old]
+        assert all(file.stat().st_ino in flushed for file in files), old
+        how(old, new)
+
+    monkeypatch.setattr(os, "fsync", flush)
+    monkeypatch.setattr(os, "rename", partial(named, rename))
+    monkeypatch.setattr(os, "replace", partial(named, replace))
+    make_shards(asked(write_tables(tmp_path / "tables"), columns=FULL), tmp_path / "made", run_here)
+
+
+@pytest.mark.parametrize("name", ["looked.json", "sent/0/result.json"])
+def test_what_is_damaged_nevertheless_is_named_with_its_remedy(tmp_path, monkeypatch, name):
+    tables = write_tables(tmp_path / "tables")
+
+    def stop(work, index, out):
+        raise Stop
+
+    lists = stages.STAGES["lists"]
+    monkeypatch.setitem(stages.STAGES, "lists", stop)
+    with pytest.raises(Stop):
+        make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    (steps,) = tmp_path.glob(".made.steps-*")
+    (steps / name).write_text("")
+    (steps / "sent.json").unlink()
+    with pytest.raises(StorageError, match=rf"{name} is damaged: remove {steps}, and give the command again"):
+        make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
+    shutil.rmtree(steps)
+    monkeypatch.setitem(stages.STAGES, "lists", lists)
+    make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
 
 
 def test_other_tables_are_another_job(tmp_path):

@@ -16,7 +16,7 @@ import numpy as np
 from weft.errors import StorageError
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import ProgressCallback
-from weft.graph.storage import named_errors
+from weft.graph.storage import named_errors, sync
 
 TaskResult = dict[str, Any]  # what a task tells in a few numbers, besides its files
 StageFunction = Callable[["Work", int, Path], TaskResult]  # the job's folder, a number, and where to write
@@ -41,6 +41,7 @@ class Work:
         with named_errors(file, "writing"):
             beside = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
             beside.write_text(text)
+            sync(beside)
             os.replace(beside, file)
         self._read[name] = json.loads(text)
 
@@ -50,8 +51,7 @@ class Work:
             file = self.folder / f"{name}.json"
             if not file.exists():
                 return None
-            with named_errors(file, "reading"):
-                self._read[name] = json.loads(file.read_text())
+            self._read[name] = self._said(file)
         return self._read[name]
 
     def place(self, stage: str, index: int) -> Path:
@@ -68,13 +68,21 @@ class Work:
                     beside.mkdir(parents=True)
                     result = task(self, index, beside)
                     (beside / "result.json").write_text(json.dumps(result))
+                    for part in [*beside.iterdir(), beside]:
+                        sync(part)  # or a crash of this host leaves holes in what is done
                     if not place.exists():  # as when a task that was taken for lost is done after all
                         os.rename(beside, place)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
-        with named_errors(place, "reading"):
-            found: TaskResult = json.loads((place / "result.json").read_text())
+        found: TaskResult = self._said(place / "result.json")
         return found | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def _said(self, file: Path) -> Any:
+        with named_errors(file, "reading"):
+            try:
+                return json.loads(file.read_text())
+            except ValueError:
+                raise StorageError(f"{file} is damaged: remove {self.folder}, and give the command again") from None
 
     def drop(self, *stages: str) -> None:
         """Remove what nobody reads any more."""
