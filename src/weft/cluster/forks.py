@@ -95,11 +95,11 @@ def _work(
         os._exit(code)  # what called the launcher is not for a worker to go on with
 
 
-def end_with(launcher: int) -> None:
-    """Have the system kill this process when its launcher ends (Linux only)."""
+def end_with(launcher: int, by: int = signal.SIGKILL) -> None:
+    """Have the system send this process a signal when its launcher ends (Linux only)."""
     set_option = getattr(ctypes.CDLL(None), "prctl", None)
     if set_option is not None:
-        set_option(_DEATH_SIGNAL, signal.SIGKILL)
+        set_option(_DEATH_SIGNAL, by)
         if os.getppid() != launcher:  # it has ended already
             os._exit(1)
 

@@ -1,17 +1,24 @@
 """A launch is data first: a request, which can be shown as it would be started, and then is."""
 
 import os
+import signal
+import subprocess
 import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Self, TypeVar
 
+from weft.cluster.forks import end_with
 from weft.errors import ConfigError
 from weft.place import WorkerPlace, place_here
 from weft.plan import Settings
 from weft.plugins import LAUNCHERS
+from weft.stopping import Stopped, heard
 
 T = TypeVar("T")
 
@@ -159,6 +166,37 @@ def starts_workers(on: str, workers: int, restarts: int = 0) -> bool:
     if on not in (HERE, launcher):
         raise ConfigError(f"--on {on} starts workers, and this process is one already: drop it, or start `weft` alone")
     return False
+
+
+def run_starter(
+    command: Sequence[str], environ: Mapping[str, str] | None = None, instead: Mapping[int, int] | None = None
+) -> int:
+    """Run what starts workers; the exit code. Signals are passed on, for it to end them in its own way.
+
+    `instead`: what is sent to it in place of signals that it does not know.
+    """
+    told, started = list[int](), list[subprocess.Popen[bytes]]()
+
+    def pass_on(signum: int, frame: FrameType | None = None) -> None:
+        told.append(signum)
+        for process in started:
+            process.send_signal((instead or {}).get(signum, signum))
+
+    may_listen = threading.current_thread() is threading.main_thread()
+    before = {one: signal.signal(one, pass_on) for one in (heard() if may_listen else ())}
+    try:
+        last = partial(end_with, os.getpid(), signal.SIGTERM)  # where this process is killed
+        # In a session of its own, or Ctrl-C would reach it twice.
+        started.append(subprocess.Popen(command, env=environ, start_new_session=True, preexec_fn=last))
+        for early in tuple(told):
+            pass_on(early)
+        code = started[0].wait()
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler or signal.SIG_DFL)
+    if told and code:
+        raise Stopped(told[0])
+    return code if code >= 0 else 128 - code
 
 
 def launch(name: str, request: Request) -> int:

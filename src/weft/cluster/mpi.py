@@ -3,13 +3,12 @@
 import os
 import shlex
 import socket
-import subprocess
 import sys
 import zlib
 from collections.abc import Mapping
 from itertools import chain
 
-from weft.cluster.launcher import Launcher, Request
+from weft.cluster.launcher import Launcher, Request, run_starter
 from weft.errors import ClusterError
 from weft.place import WorkerPlace, number_in
 
@@ -52,7 +51,7 @@ class Mpi(Launcher):
     def submit(self, request: Request) -> int:
         """Run it."""
         try:
-            return subprocess.run(self._command(request)).returncode
+            return run_starter(self._command(request))
         except FileNotFoundError:
             raise ClusterError(
                 "there is no mpirun on this machine: install Open MPI or MPICH, or use torchrun"

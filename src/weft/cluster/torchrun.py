@@ -2,12 +2,12 @@
 
 import os
 import shlex
+import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 
-from weft.cluster.launcher import Launcher, Request
+from weft.cluster.launcher import Launcher, Request, run_starter
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import new_secret
 from weft.place import WorkerPlace, is_loopback, number_in
@@ -56,7 +56,8 @@ class Torchrun(Launcher):
                 f"torchrun is started on each host by hand, or by what manages the hosts: run these lines there\n"
                 f"{self.shown(request)}"
             )
-        return subprocess.run(self._command(request, 0), env={"WEFT_SECRET": new_secret()} | os.environ).returncode
+        secret = {"WEFT_SECRET": new_secret()}
+        return run_starter(self._command(request, 0), secret | os.environ, {signal.SIGUSR1: signal.SIGTERM})
 
     def _command(self, request: Request, rank: int) -> list[str]:
         where = ["--standalone"]

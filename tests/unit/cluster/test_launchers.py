@@ -3,8 +3,12 @@
 import json
 import os
 import re
+import signal
 import stat
 import subprocess
+import sys
+import threading
+import time
 from argparse import ArgumentParser
 from pathlib import Path
 
@@ -13,10 +17,12 @@ from torch.distributed.run import get_args_parser
 
 from weft import cli
 from weft.cluster import Launcher, Recovery, Request
+from weft.cluster.launcher import run_starter
 from weft.cluster.slurm import Slurm
 from weft.cluster.torchrun import after_torchrun
 from weft.commands import doctor, plan, probe, train
 from weft.plugins import LAUNCHERS
+from weft.stopping import Stopped
 
 
 def shown(capsys, *arguments):
@@ -156,6 +162,58 @@ def test_a_log_for_machines_is_started_by_torchrun(capsys):
         "pytorchReplicaSpecs"
     ].values()
     assert pod["template"]["spec"]["containers"][0]["args"][-1] == "--set=report.log=json"
+
+
+STARTER = """#!/bin/sh
+trap 'echo told > "$0.told"; exit 3' TERM INT
+echo ready > "$0.ready"
+for moment in $(seq 1200); do sleep 0.05; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("signum", "instead"),
+    [(signal.SIGTERM, None), (signal.SIGINT, None), (signal.SIGUSR1, {signal.SIGUSR1: signal.SIGTERM})],
+)
+def test_what_starts_workers_is_told_to_end_them(tmp_path, signum, instead):
+    starter = tmp_path / "mpirun"
+    starter.write_text(STARTER)
+    starter.chmod(0o755)
+
+    def stop():
+        wait_for(f"{starter}.ready")
+        os.kill(os.getpid(), signum)
+
+    before = signal.getsignal(signum)
+    stopper = threading.Thread(target=stop)
+    stopper.start()
+    with pytest.raises(Stopped) as stopped:
+        run_starter([str(starter)], instead=instead)
+    stopper.join()
+    assert stopped.value.signal == signum and Path(f"{starter}.told").exists() and signal.getsignal(signum) is before
+
+
+def test_what_starts_workers_is_told_though_the_command_is_killed(tmp_path):
+    starter = tmp_path / "mpirun"
+    starter.write_text(STARTER)
+    starter.chmod(0o755)
+    script = f"from weft.cluster.launcher import run_starter; run_starter([{str(starter)!r}])"
+    with subprocess.Popen([sys.executable, "-c", script]) as command:
+        wait_for(f"{starter}.ready")
+        command.kill()
+    wait_for(f"{starter}.told")
+
+
+def wait_for(file):
+    end = time.monotonic() + 60
+    while not Path(file).exists():
+        assert time.monotonic() < end, file
+        time.sleep(0.01)
+
+
+def test_a_starter_that_is_killed_gives_a_shells_exit_code():
+    assert run_starter(["sh", "-c", "kill -9 $$"]) == 128 + signal.SIGKILL
+    assert run_starter(["sh", "-c", "exit 7"]) == 7
 
 
 def test_mpirun_is_told_where_workers_meet_whichever_it_is(capsys):
