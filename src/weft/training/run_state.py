@@ -4,7 +4,7 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -15,16 +15,16 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, TrainingError
-from weft.exchange import Communicator
+from weft.errors import ModelError, StorageError, TrainingError, WeftError
 from weft.nn import NOTHING_KEPT, Kept, Unlisted, learned_by
-from weft.plan import CheckpointSettings, Settings, check_resumed
+from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
 from weft.training.averages import of_all_workers, set_averages, take_first_workers
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
+from weft.training.meanwhile import meanwhile, nothing
 from weft.training.own_code import code_of, edited
 from weft.training.run import Run
 
@@ -82,6 +82,10 @@ class Writer:
         """Raise what a write has failed with, if one has."""
         if self._last.done():
             self._last.result()
+
+    def settle(self) -> None:
+        """Wait until all is on the disk, or has failed."""
+        wait([self._last])
 
     def wait(self) -> None:
         """Until all is on the disk."""
@@ -143,12 +147,19 @@ class RunState:
         """Raise what a write has failed with, if one has; and begin to write a checkpoint, if one is due."""
         self._writer.check()
         if due and self._folder is not None:
+            start = time.perf_counter()
+            self._settle()
             averages = of_all_workers(self._model, self._comm)
             if self._written is not None:
                 self._save(self._written, progress, averages)
+                self._stopped += time.perf_counter() - start
+
+    def _settle(self) -> None:
+        """Wait for the first worker's writes, however slow its disk is; what they fail with is for it to raise."""
+        with self._meter.stage("checkpoint"):
+            meanwhile(self._comm, self._writer.settle, _failed)
 
     def _save(self, folder: Path, progress: Progress, averages: list[dict[str, Tensor]]) -> None:
-        start = time.perf_counter()
         with self._meter.stage("checkpoint"):
             self._writer.wait()
             progress.merging = self._loader.schedule_state
@@ -180,7 +191,6 @@ class RunState:
             self._writer.write(write)
         self._tell_left_out()
         self._times, self._bytes = self._times + 1, sum(tensor.nbytes for tensor in tensors.values())
-        self._stopped += time.perf_counter() - start
 
     def _tell_left_out(self) -> None:
         """Tell, once, of what changes and is not saved."""
@@ -202,12 +212,13 @@ class RunState:
         return lambda: checkpoint.save(folder / "best", best, facts)
 
     def finish(self, progress: Progress) -> None:
-        """Wait until all is written, and tell what it cost."""
-        if self._written is None:
+        """Wait until all is written, and tell what it cost. All workers call this together."""
+        if self._folder is None:
             return
-        with self._meter.stage("checkpoint"):
-            self._writer.write(self._best_to_write(progress))
-            self._writer.wait()
+        self._settle()
+        self._writer.write(self._best_to_write(progress))  # nothing, on others than the first worker
+        self._settle()
+        self._writer.wait()
         if self._times:
             times = f"{self._times} checkpoint{'s' if self._times > 1 else ''}"
             self._tell(
@@ -218,10 +229,7 @@ class RunState:
 
     def resume(self) -> Progress | None:
         """Take the newest checkpoint's model and optimiser, and say where it stood; None where there is none."""
-        if self._written is not None:
-            self._claim, alone = checkpoint.claimed(self._written)
-            checkpoint.tidy(self._written, alone)
-        found = _newest(self._settings.checkpoint, self._comm)
+        found = self._newest()
         if found is None:
             return None
         with checkpoint.sensible(found.folder):
@@ -247,6 +255,36 @@ class RunState:
             where = f"trained to its end, after epoch {progress.epoch}; {why}"
         self._tell(Notice(f"{problems}going on from {found.folder} ({where})"))
         return progress
+
+    def _newest(self) -> Checkpoint | None:
+        """The newest checkpoint as the first worker finds it: the others may not see its disk, and wait however long."""
+        folder, comm = self._folder, self._comm
+        found: Checkpoint | None = None
+        refused: WeftError | None = None
+        if folder is None:
+            return None
+
+        def look() -> None:
+            nonlocal found, refused
+            try:
+                self._claim, alone = checkpoint.claimed(folder)
+                checkpoint.tidy(folder, alone)
+                checkpoint.check_new(self._settings.checkpoint)
+                found = checkpoint.newest(folder)
+            except WeftError as error:
+                refused = error
+
+        def told() -> list[Any] | None:
+            if refused is not None:
+                raise refused
+            return None if found is None else [str(found.folder), found.state, found.problems]
+
+        meanwhile(comm, look if comm.rank == 0 else nothing, _failed)
+        shared = comm.decided(told)
+        if shared is None or comm.size == 1:
+            return found
+        data = comm.share(None if found is None else save_tensors(found.tensors))
+        return Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
 
     def _check_same_run(self, found: Checkpoint, then: Settings) -> None:
         """A checkpoint goes on only in a run that would have come to it."""
@@ -324,23 +362,9 @@ class RunState:
         return f"{where}; go on with --resume"
 
 
-def _newest(kept: CheckpointSettings, comm: Communicator) -> Checkpoint | None:
-    """The newest checkpoint as the first worker finds it: the others may not see its disk."""
-    folder, found = kept.folder, None
-    if folder is None:
-        return None
-
-    def told() -> list[Any] | None:
-        nonlocal found
-        checkpoint.check_new(kept)
-        found = checkpoint.newest(folder)
-        return None if found is None else [str(found.folder), found.state, found.problems]
-
-    shared = comm.decided(told)
-    if shared is None or comm.size == 1:
-        return found
-    data = comm.share(None if found is None else save_tensors(found.tensors))
-    return Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
+def _failed(worker: int) -> Exception:
+    """What another worker's failure is here."""
+    return StorageError(f"worker {worker} could not read its checkpoints: see what it says")
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

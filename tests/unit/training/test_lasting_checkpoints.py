@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import tracemalloc
 from functools import partial
 
@@ -20,7 +21,7 @@ import weft
 from weft.cli import main
 from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
-from weft.keys import seeded
+from weft.keys import Stream, seeded
 from weft.plan import Settings
 from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model, set_up
 from weft.training.objectives import LossObjective
@@ -633,6 +634,27 @@ def test_a_claim_from_elsewhere_is_waited_for_as_long_as_a_file_server_keeps_tha
     with pytest.raises(TrainingError, match=r"another run writes .*\(if its host is gone for good, remove .*\.lock\)"):
         checkpoint.claimed(tmp_path)
     os.close(again)
+
+
+def test_disks_may_be_slower_than_workers_wait(graph, ranks, tmp_path, monkeypatch):
+    def train(world, folder, epochs, **more):
+        given = {"plan": "gdp", "evaluate_every": 0, "checkpoint": folder, "epochs": epochs}
+        settings = Settings.of(**USUAL, **given, **more)
+        with seeded(Stream.INIT, 0):
+            model = make_model(settings, graph)
+        return Trainer(graph, model, settings, world=world).fit().history
+
+    def slowed(usual, *given):
+        time.sleep(2.6)
+        return usual(*given)
+
+    whole = ranks(2, train, tmp_path / "usual", 3)
+    for name in ("save_step", "newest"):
+        monkeypatch.setattr(checkpoint, name, partial(slowed, getattr(checkpoint, name)))
+    ranks(2, train, tmp_path / "slow", 2, timeout=2.0)
+    resumed = ranks(2, partial(train, resume=True), tmp_path / "slow", 3, timeout=2.0)
+    losses = [[epoch["loss"] for epoch in history] for history in (*whole, *resumed)]
+    assert losses == [losses[0]] * 4
 
 
 def test_where_there_are_no_locks_what_may_be_written_elsewhere_is_let_alone(graph, tmp_path, monkeypatch):
