@@ -1,5 +1,6 @@
 """Temporary files and folders that are gone when their process is, whichever way it ends."""
 
+import math
 import os
 import shutil
 import subprocess
@@ -11,11 +12,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import DTypeLike
 
+from weft.errors import StorageError
+from weft.quantities import as_size
+
 
 def scratch_array(shape: tuple[int, ...], dtype: DTypeLike, where: Path | None = None) -> np.ndarray:
     """Zeros in a file without a name, which goes when the array does; `where`: the folder whose disk is to hold it."""
-    with tempfile.TemporaryFile(dir=where) as file:
-        return np.memmap(file, dtype, "w+", shape=shape)
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    try:
+        with tempfile.TemporaryFile(dir=where) as file:
+            os.posix_fallocate(file.fileno(), 0, max(1, size))  # or a disk that is full kills who writes to the array
+            return np.memmap(file, dtype, "w+", shape=shape)
+    except OSError as error:
+        raise StorageError(
+            f"{as_size(size)} of rows can't be put into {where or tempfile.gettempdir()} ({error.strerror}): make room on "
+            f"its disk, or set {'another folder for them' if where else 'TMPDIR to a folder with more'}"
+        ) from None
 
 
 @contextmanager

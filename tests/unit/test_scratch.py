@@ -1,14 +1,17 @@
 """Temporary files and folders are gone when their process is, whichever way it ends."""
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 import numpy as np
 import pytest
 
+from weft.errors import StorageError
 from weft.scratch import scratch_array, scratch_folder
 
 HOLDS = """
@@ -26,6 +29,22 @@ def test_an_array_has_no_name(tmp_path):
     array = scratch_array((3, 4), np.float32, tmp_path)
     array[1] = 2
     assert array.sum() == 8 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("named", "remedy"), [(True, "another folder for them"), (False, "TMPDIR to a folder with")])
+def test_a_disk_without_room_is_told_before_anything_is_written(tmp_path, monkeypatch, named, remedy):
+    asked = []
+
+    def full(file, offset, size):
+        asked.append((offset, size))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    told = rf"3 MiB of rows can't be put into {tmp_path} \(No space left on device\): make room on its disk, or set {remedy}"
+    with pytest.raises(StorageError, match=told):
+        scratch_array((1 << 18, 3), np.float32, tmp_path if named else None)
+    assert asked == [(0, 3 << 20)] and not list(tmp_path.iterdir())
 
 
 def test_a_folder_goes_in_the_end(tmp_path):

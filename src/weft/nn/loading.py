@@ -1,13 +1,11 @@
 """Where memory is short: arrays in files, and of all that is mixed only one range's part in memory at a time."""
 
-import tempfile
 from collections.abc import Callable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft.errors import StorageError
 from weft.exchange import gather_rows
 from weft.placements import EdgeLists, Rounds
 from weft.scratch import scratch_array
@@ -20,13 +18,7 @@ def zeros_in_file(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """An array of zeros that is mapped from a temporary file."""
     if not np.prod(shape):
         return torch.zeros(shape, dtype=dtype)
-    try:
-        return torch.from_numpy(scratch_array(tuple(shape), _TYPES[dtype]))
-    except OSError as error:
-        raise StorageError(
-            f"the slices can't be put into {tempfile.gettempdir()} ({error.strerror}): make room on its disk, or set TMPDIR "
-            f"to a folder with more"
-        ) from None
+    return torch.from_numpy(scratch_array(tuple(shape), _TYPES[dtype]))
 
 
 class Loaded:
