@@ -146,9 +146,18 @@ class DirectoryWriter:
         remove_leftovers(self.path)
         if self.path.exists() and not self._overwrite:
             raise StorageError(f"{self.path} exists already: choose another name, or overwrite it with --overwrite")
-        if self.path.exists() and not (self.path / MANIFEST).exists() and any(self.path.iterdir()):
+        if not self.path.exists():
+            return
+        if not (self.path / MANIFEST).exists() and any(self.path.iterdir()):
             raise StorageError(
                 f"{self.path} is not a graph directory, so it will not be overwritten: choose another name"
+            )
+        arrays = {one.name for one in self.path.glob("*.npy") if _kind_of(one.stem) in _TYPES}
+        others = sorted({one.name for one in self.path.iterdir()} - arrays - {MANIFEST})
+        if others:
+            raise StorageError(
+                f"{self.path} holds more than a graph (there is {others[0]}), so it will not be overwritten: move that, or "
+                f"choose another name"
             )
 
     def __enter__(self) -> Self:
@@ -289,8 +298,13 @@ def _wrong_with(manifest: dict) -> str:
     return next((wrong for name, entry in arrays.items() if (wrong := _wrong_with_entry(name, entry))), "")
 
 
+def _kind_of(name: str) -> str:
+    """Under which name an array is among the types: features of one type of vertices have its number besides."""
+    return "features" if name.removeprefix("features_").isdecimal() else name
+
+
 def _wrong_with_entry(name: str, entry: object) -> str:
-    dtypes, dimensions = _TYPES.get("features" if name.removeprefix("features_").isdecimal() else name, ((), ()))
+    dtypes, dimensions = _TYPES.get(_kind_of(name), ((), ()))
     if not dtypes:
         return f"it names {name}, which no graph has"
     if not isinstance(entry, dict) or not {"shape", "dtype", "crc32"} <= set(entry):

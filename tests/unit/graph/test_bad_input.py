@@ -332,6 +332,16 @@ class TestDirectories:
         assert main(["import", str(raw), str(tmp_path / "photos"), "--overwrite"]) == 2
         assert "is not a graph directory, so it will not be overwritten" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("name", ["run", "other.npy"])
+    def test_nor_is_a_graphs_where_something_else_is(self, raw, where, capsys, name):
+        (where / "features_3.npy").write_bytes(b"")  # of a graph
+        (where / name).mkdir()
+        assert main(["import", str(raw), str(where), "--overwrite"]) == 2
+        told = f"{where} holds more than a graph (there is {name}), so it will not be overwritten: move that, or choose"
+        assert told in capsys.readouterr().err and (where / name).exists()
+        (where / name).rmdir()
+        assert main(["import", str(raw), str(where), "--overwrite"]) == 0
+
     def test_a_failed_import_leaves_the_old_graph(self, raw, where, tmp_path, capsys):
         before = {path.name: path.read_bytes() for path in where.iterdir()}
         spoil(raw, "feat", setting((29, 0), np.nan))
