@@ -10,7 +10,7 @@ import torch
 
 from weft.errors import ConfigError
 from weft.exchange import Owners
-from weft.graph import Graph, ProgressCallback
+from weft.graph import Features, Graph, HeteroFeatures, ProgressCallback, arrays_of
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings, refuse
@@ -157,8 +157,22 @@ class WhatIf:
         if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
         owners = allocate(graph, workers, self._method, seed=0, shares=shares)
-        write_partitioned(graph, owners, workers, folder / "parts", shares=shares)
-        return Graph.open(folder / "parts")
+        lists = replace(graph, features=None, remote=None)
+        write_partitioned(lists, owners, workers, folder / "parts", shares=shares)
+        parts = Graph.open(folder / "parts")
+        return replace(parts, features=_unread(graph.features, parts.vertex_type, folder))
+
+
+def _unread(features: Features | None, types: np.ndarray | None, folder: Path) -> Features | None:
+    """Features of the same shape, of which nothing is read here: planning looks at how large rows are."""
+    tables = [
+        np.memmap(folder / name, table.dtype, "w+", shape=table.shape) if table.size else table  # files of holes
+        for name, table in arrays_of(features).items()
+    ]
+    if not isinstance(features, HeteroFeatures):
+        return tables[0] if tables else None
+    assert types is not None
+    return HeteroFeatures(types, tuple(tables))
 
 
 def _of_first(task: Task, first: int, batch: int, examples: int) -> Task:

@@ -9,7 +9,7 @@ from torch_geometric.nn import GATConv, GATv2Conv, SAGEConv
 
 from weft.errors import ConfigError, ModelError
 from weft.exchange import simulate
-from weft.graph import Graph, communities, rmat
+from weft.graph import Graph, HeteroFeatures, communities, rmat
 from weft.nn import Met
 from weft.nn.block_model import convolution_of
 from weft.partition import allocate, write_partitioned
@@ -249,3 +249,19 @@ def test_a_width_that_no_plan_fits_has_no_fastest(near):
     assert (widths.values[0], widths.values[-1]) == (8, 512)
     assert widths.best[0] and not widths.best[-1]
     assert all(np.isnan(seconds[-1]) for seconds in widths.seconds.values())
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_for_another_number_of_workers_features_are_not_copied(tmp_path, typed):
+    rng = np.random.default_rng(0)
+    rows, types = rng.random((90, 1 << 12), dtype=np.float32), rng.integers(0, 2, 90).astype(np.uint8)
+    features = HeteroFeatures(types, (rows[types == 0], rows[types == 1, :9])) if typed else rows
+    more = {"features": features, "labels": rng.integers(0, 3, 90), "split": np.zeros(90, np.uint8)}
+    graph = replace(Graph.from_arrays(rng.integers(0, 90, (2, 600)), **more), bounds=np.array([0, 40, 90]))
+    what = WhatIf(graph, Settings.of(full_graph=True, hidden=16, threads=1), "random")
+    parts = what._partitioned(3, None, tmp_path)
+    assert (parts.features.shape, parts.features.dtype) == (graph.features.shape, graph.features.dtype)
+    assert parts.feature_widths == graph.feature_widths and parts.features.nbytes == graph.features.nbytes
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert files and sum(512 * file.stat().st_blocks for file in files) < graph.features.nbytes / 2
+    assert what.answer(cluster(1e6, workers=3)).best
