@@ -70,17 +70,34 @@ class K8s(Launcher):
 
     def shown(self, request: Request) -> str:
         """The manifest."""
-        make = _train_job if request.option("job", "trainjob") == "trainjob" else _pytorch_job
-        return json.dumps(make(request), indent=2)
+        return json.dumps(_manifest(request), indent=2)
 
     def submit(self, request: Request) -> int:
-        """Hand the manifest to kubectl."""
+        """Hand the manifest to kubectl, unless what it names is there: in place of that it might start nothing."""
+        objects = _manifest(request).get("items", [_manifest(request)])
+        names = [f"{one['kind'].lower()}/{one['metadata']['name']}" for one in objects]
+        where = ["--namespace", request.options["namespace"]] if "namespace" in request.options else []
+        look = ["kubectl", "get", *names, *where, "--ignore-not-found", "--output", "name"]
         try:
-            return subprocess.run(["kubectl", "apply", "-f", "-"], input=self.shown(request), text=True).returncode
+            found = subprocess.run(look, stdout=subprocess.PIPE, text=True)
+            there = found.stdout.split()
+            if there:
+                delete = " ".join(["kubectl delete", *there, *where])
+                raise ClusterError(
+                    f"Kubernetes has {' and '.join(there)} already: give another --option name=..., or remove them, if "
+                    f"that run has ended (`{delete}`)"
+                )
+            create = ["kubectl", "create", "-f", "-"]
+            return found.returncode or subprocess.run(create, input=self.shown(request), text=True).returncode
         except FileNotFoundError:
             raise ClusterError(
                 "there is no kubectl on this machine: install it, or print the manifest with --dry-run"
             ) from None
+
+
+def _manifest(request: Request) -> dict[str, Any]:
+    make = _train_job if request.option("job", "trainjob") == "trainjob" else _pytorch_job
+    return make(request)
 
 
 def _check_folders(request: Request) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import shlex
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -12,6 +13,7 @@ import pytest
 from weft import cli
 from weft.cluster import Request
 from weft.cluster.k8s import K8s
+from weft.errors import ClusterError
 
 SCHEMAS = json.loads((Path(__file__).parents[2] / "data" / "kubernetes" / "schemas.json").read_text())
 IMAGE = "registry.example.com:5000/team/weft:0.1.0"
@@ -204,12 +206,27 @@ def test_the_command_of_the_docs_works(capsys):
 
 def test_the_manifest_is_what_kubectl_gets(capfd, monkeypatch, tmp_path):
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\necho "$@"\ncat\n')
+    kubectl.write_text(
+        '#!/bin/sh\nif [ $1 = get ]; then echo "$@" > "$0.asked"; cat "$0.there"; else echo "$@"; cat; fi\n'
+    )
     kubectl.chmod(kubectl.stat().st_mode | stat.S_IEXEC)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     request = Request(TRAIN, 2, 4, options={"image": IMAGE, **CLAIMS}, resumable=True)
+    there = tmp_path / "kubectl.there"
+    there.write_text("")
     assert K8s().submit(request) == 0
-    assert capfd.readouterr().out == "apply -f -\n" + K8s().shown(request)
+    assert capfd.readouterr().out == "create -f -\n" + K8s().shown(request)
+    there.write_text("trainingruntime.trainer.kubeflow.org/weft\ntrainjob.trainer.kubeflow.org/weft\n")
+    told = (
+        r"has trainingruntime\S*/weft and trainjob\S*/weft already: give another --option name=..., or remove them, if that "
+        r"run has ended \(`kubectl delete trainingruntime\S*/weft trainjob\S*/weft --namespace ours`\)"
+    )
+    with pytest.raises(ClusterError, match=told):
+        K8s().submit(replace(request, options={**request.options, "namespace": "ours"}))
+    asked = "get trainingruntime/weft trainjob/weft --namespace ours --ignore-not-found --output name\n"
+    assert (tmp_path / "kubectl.asked").read_text() == asked and capfd.readouterr().out == ""
+    there.unlink()
+    assert K8s().submit(request) == 1  # the cluster does not answer
 
 
 def test_without_kubectl_the_user_is_told(capsys, monkeypatch):
