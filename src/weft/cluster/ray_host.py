@@ -87,7 +87,8 @@ class HostActor:
     def result(self) -> bytes:
         """What the first worker's call has given."""
         (file,) = self._results
-        return os.pread(file, os.fstat(file).st_size, 0)
+        with open(f"/proc/self/fd/{file}", "rb") as said:  # by as many reads as it takes: one gives 2 GiB at most
+            return said.read()
 
     def send(self, signum: int) -> None:
         """Pass a signal on to the workers."""

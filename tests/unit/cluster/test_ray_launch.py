@@ -1,14 +1,18 @@
 """Workers on Ray, where Ray is a fake within this process: what is asked of it, what is refused, what is given back."""
 
+import json
+import os
+import pickle
 import signal
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 from fake_ray import FakeRay, installed
 
 from weft import cli
-from weft.cluster import ray_host
+from weft.cluster import called, ray_host
 from weft.cluster.ray import evenly
 from weft.graph import communities
 
@@ -214,3 +218,20 @@ def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monk
     assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2", "127.0.0.1"]
     weft(*train(graph, *more, "--out", tmp_path / "local"), check=True)
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
+
+
+def test_what_is_called_and_its_result_may_be_larger_than_one_read_gives(monkeypatch):
+    """Linux reads 2 GiB at most at a time."""
+    read = os.pread
+    monkeypatch.setattr(os, "pread", lambda *given: read(*given)[:8])
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cloudpickle=pickle))
+    monkeypatch.setenv("RANK", "0")
+    files = ray_host._file(pickle.dumps(dict)), ray_host._file(b"")
+    host = ray_host.HostActor()
+    host._results = [files[1]]
+    for _ in range(2):  # each worker reads it from its beginning
+        assert called.main([*map(str, files), json.dumps({"more": "x" * 100})]) == 0
+    os.truncate(files[1], len(pickle.dumps({"more": "x" * 100})))
+    assert pickle.loads(host.result()) == {"more": "x" * 100}
+    for file in files:
+        os.close(file)
