@@ -100,6 +100,10 @@ def _ran(argv: list[str]) -> int:
 _ERRORS = 2  # the standard error
 
 
+class _Unwritten(OSError):
+    """Standard output can't be written."""
+
+
 class _Unread(FileIO):
     """A stream whose reader may end before the command does (`| head`, a terminal): what is told then is dropped.
 
@@ -113,7 +117,7 @@ class _Unread(FileIO):
         except OSError as error:
             closed = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(self.fileno()).st_mode)  # a terminal that was
             if not isinstance(error, BrokenPipeError) and not closed and self.fileno() != _ERRORS:
-                raise
+                raise _Unwritten(error.errno, error.strerror) from error
             os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
             return memoryview(data).nbytes
 
@@ -147,7 +151,7 @@ def _lasting(stream: TextIO) -> TextIO:
 
 
 def _could_not_write(error: OSError) -> int:
-    """The exit code where standard output is lost, or a path can't be opened; another error stays what it is."""
+    """The exit code where standard output is lost, a disk full, or a path no good; another error stays what it is."""
     if error.errno in (errno.EMFILE, errno.ENFILE):
         who, limit = ("process", "ulimit -n") if error.errno == errno.EMFILE else ("machine", "sysctl fs.file-max")
         print(f"weft: this {who} has as many open files and connections as it may: raise {limit}", file=sys.stderr)
@@ -159,8 +163,12 @@ def _could_not_write(error: OSError) -> int:
         remedy = "check the owner and mode of it, and of the folders that it is in"
         print(f"weft: no permission for {error.filename}: {remedy}", file=sys.stderr)
         return 2
-    if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG):
-        raise error
+    if not isinstance(error, _Unwritten):
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise error
+        where = error.filename or "a disk"
+        print(f"weft: no space left on {where}: free some where results go, and in TMPDIR", file=sys.stderr)
+        return 2
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     print(f"weft: standard output can't be written ({error.strerror}): write it to another place", file=sys.stderr)
     return 2

@@ -12,7 +12,9 @@ from types import ModuleType
 import numpy as np
 
 from weft.errors import ConfigError
+from weft.graph import named_errors
 from weft.partition.goal import PartitionGoal, part_limits
+from weft.quantities import as_size
 from weft.scratch import scratch_folder
 
 SEEDS = 0x7FFFFFFF  # libraries take 31 bits
@@ -39,7 +41,8 @@ def folder_for(size: int) -> Iterator[Path]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     ample = _MEMORY_FOLDER.is_dir() and size < min(shutil.disk_usage(_MEMORY_FOLDER).free, memory) // 4
     prefix = f"weft-{os.getpid()}-"  # so that one can see whose memory it is
-    with scratch_folder(prefix, _MEMORY_FOLDER if ample else None) as folder:
+    doing = f"writing {as_size(size)} for the library to {'memory' if ample else 'TMPDIR'}, in"
+    with scratch_folder(prefix, _MEMORY_FOLDER if ample else None) as folder, named_errors(folder, doing):
         yield folder
 
 

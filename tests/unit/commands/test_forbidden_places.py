@@ -1,5 +1,6 @@
 """Places that a command can't read, make or replace are refused in a sentence, before anything is computed."""
 
+import errno
 import os
 import shlex
 import stat
@@ -66,6 +67,17 @@ def test_no_memory_is_told(graph, capsys, monkeypatch, error):
     assert cli.main(["info", str(graph)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"weft: info ran out of memory ({error}): ") and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(("names", "where"), [((), "a disk"), (("/tmp/x",), "/tmp/x")])
+def test_a_full_disk_is_not_taken_for_standard_output(graph, capsys, monkeypatch, names, where):
+    def full(*given, **more):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *names)
+
+    monkeypatch.setattr(Graph, "open", full)
+    assert cli.main(["info", str(graph)]) == 2
+    told = f"weft: no space left on {where}: free some where results go, and in TMPDIR\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_file_is_no_place_for_a_folder(graph, tmp_path, capsys):

@@ -1,10 +1,12 @@
 """Other people's partitioners: told the right weights and limits, and asked in one sentence where they are missing."""
 
+import errno
+
 import numpy as np
 import pytest
 from slow_partition import INSTALLED, random_graph
 
-from weft.errors import ClusterError, ConfigError
+from weft.errors import ClusterError, ConfigError, StorageError
 from weft.graph import SPLITS, Graph
 from weft.partition import PartitionGoal, UndirectedGraph, allocate, libraries, measure, undirected_graph
 from weft.partition.methods import kaminpar, metis, mtkahypar
@@ -74,6 +76,10 @@ def test_files_go_to_memory_where_there_is_ample_room(monkeypatch, tmp_path, amp
     with libraries.folder_for(1000 if ample else 1 << 60) as folder:
         assert (folder.parent == tmp_path) == ample
     assert not folder.exists()
+    told = rf"no space left while writing \S+ \w+ for the library to {'memory' if ample else 'TMPDIR'}, in .*weft-\d+"
+    for full in (OSError(errno.ENOSPC, "No space left on device"), OSError("192000 requested and 25568 written")):
+        with pytest.raises(StorageError, match=told), libraries.folder_for(1000 if ample else 1 << 60):
+            raise full
 
 
 class TestParhip:
