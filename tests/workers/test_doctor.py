@@ -5,11 +5,26 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 import pytest
 
-from weft.graph import communities
+from weft.cluster.checks import _opened
+from weft.graph import Graph, communities
 from weft.lab import Sandbox
+
+
+def opened_slowly(world, folder, seconds):
+    usual = Graph.open_lists
+    Graph.open_lists = lambda graph: (time.sleep(seconds * world.rank), usual(graph))[1]
+    graph, wrong = _opened(world, folder)
+    world.compare({"sum": graph.checksum})
+    return wrong
+
+
+def test_a_host_may_take_longer_to_open_the_graph_than_workers_wait(processes, tmp_path):
+    communities(tmp_path / "g", vertices=60, edges=400, width=8, classes=3)
+    assert processes(2, opened_slowly, tmp_path / "g", 5.0, hosts=[0, 1], timeout=3.0) == ["", ""]
 
 
 def test_workers_of_one_machine(weft, probed, tmp_path):

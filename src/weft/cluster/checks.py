@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,6 +30,7 @@ _USUAL_PACKET = 1500  # bytes; Ethernet's
 _FILES, _CONNECTIONS = 256, 8  # open in any run, and to each other worker: `ls /proc/PID/fd` of runs of 1 to 4 workers
 _TEMPORARY = 256 << 20  # bytes that a host's small graph takes while `weft probe` rehearses on it
 _WRITTEN = 64 << 20  # bytes that are written on trial, at most
+_LOOK = 1.0  # seconds between looks at whether others have opened the graph
 _TENSORS = 4  # of a checkpoint, for each parameter: its own, the best model's, and two of the optimiser
 
 
@@ -51,7 +53,8 @@ def checkup(
     All workers call this together, and get the same findings, but for those of the first worker's disks.
     """
     tell(f"looking at {world.size} worker{'s' if world.size > 1 else ''}")
-    facts = WorkerFacts.found(world, graph, settings.parallel.ports).of_all(world)
+    opened, wrong = _opened(world, graph)
+    facts = WorkerFacts.found(world, opened, wrong, settings.parallel.ports).of_all(world)
     findings = [*judged(facts, settings)]
     if any(one.out_of_reach for one in facts):
         return findings
@@ -60,7 +63,8 @@ def checkup(
         findings += links
         if any(finding.verdict == "bad" for finding in links):
             return findings
-    opened = None if graph is None or any(one.graph_error for one in facts) else Graph.open_lists(graph)
+    if any(one.graph_error for one in facts):
+        opened = None
     if opened is not None and world.size > 1 and all(one.graph == facts[0].graph for one in facts):
         findings.append(_memory_of_plan(world, settings, opened, tell))
     if world.rank == 0:
@@ -77,6 +81,23 @@ def checkup(
         if out is not None:
             findings.append(_disk("model (--out)", out, size, 1))
     return findings
+
+
+def _opened(world: World, graph: Path | str | None) -> tuple[Graph | None, str]:
+    """The graph, or why it can't be read here; others may have to fetch it, and are waited for however long."""
+
+    def open_graph() -> tuple[Graph | None, str]:
+        try:
+            return None if graph is None else Graph.open_lists(graph), ""
+        except WeftError as error:
+            return None, str(error)
+
+    with ThreadPoolExecutor(1) as threads:
+        found, told = threads.submit(open_graph), False
+        while not told:
+            wait([found], _LOOK)
+            told = all(card["opened"] == "True" for card in world.compare({}, {"opened": str(found.done())}))
+    return found.result()
 
 
 def judged(facts: Sequence[WorkerFacts], settings: Settings) -> Iterator[Finding]:
@@ -152,7 +173,7 @@ def _packets(facts: Sequence[WorkerFacts]) -> Iterator[Finding]:
 
 def _clocks(facts: Sequence[WorkerFacts]) -> Iterator[Finding]:
     firsts = [first for first, _ in _firsts(facts)]
-    usual = median(one.clock for one in firsts)
+    usual = median(one.clock for one in firsts) if len(firsts) > 2 else firsts[0].clock
     off = [one for one in firsts if abs(one.clock - usual) > _OFF]
     for one in off:
         yield Finding(

@@ -12,13 +12,11 @@ import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Self
 
-import weft
 from weft import _kernels
-from weft.errors import WeftError
 from weft.exchange import World, given_secret
+from weft.graph import Graph
 from weft.memory import available_memory
 from weft.quantities import port_range
 
@@ -40,7 +38,9 @@ class WorkerFacts:
     file_size: int  # bytes that a file may have
     address_space: int  # bytes that it may map
     temporary: int  # bytes that are left where temporary files go
-    free_ports: int  # of those that may be listened at, but for those in use; NO_LIMIT: any
+    free_ports: (
+        int  # of those that may be listened at, but for those in use; NO_LIMIT: any, or the host's first one looks
+    )
     secret: bool  # was it given the run's?
     versions: dict[str, str]
     graph: str  # the sum of the graph that it sees, or none was named
@@ -49,11 +49,10 @@ class WorkerFacts:
     out_of_reach: dict[int, str]  # why it does not reach the others
 
     @classmethod
-    def found(cls, world: World, graph: Path | str | None, ports: str | None) -> Self:
+    def found(cls, world: World, graph: Graph | None, graph_error: str, ports: str | None) -> Self:
         """What is to be found here. All workers call this together."""
         world.compare({})  # wait for all
         clock, ways = time.time(), world.reach(_REACHED_WITHIN)
-        checksum, error = _graph(graph)
         return cls(
             rank=world.rank,
             host=world.hosts[world.rank],
@@ -65,11 +64,11 @@ class WorkerFacts:
             file_size=_limit(resource.RLIMIT_FSIZE),
             address_space=_limit(resource.RLIMIT_AS),
             temporary=shutil.disk_usage(tempfile.gettempdir()).free,
-            free_ports=_free(ports),
+            free_ports=_free(ports) if world.hosts.index(world.hosts[world.rank]) == world.rank else NO_LIMIT,
             secret=given_secret() is not None,
             versions=_versions(),
-            graph=checksum,
-            graph_error=error,
+            graph="" if graph is None else graph.checksum,
+            graph_error=graph_error,
             ways={rank: size for rank, size in ways.items() if isinstance(size, int)},
             out_of_reach={rank: why for rank, why in ways.items() if isinstance(why, str)},
         )
@@ -112,12 +111,3 @@ def _versions() -> dict[str, str]:
     packages = {package: version(package) for package in ("numpy", "torch_geometric")}
     kernels = f"{_kernels.COMMIT or 'unknown'} {_kernels.LEVEL}"
     return {"Python": platform.python_version(), "kernels": kernels, "system": platform.release()} | packages
-
-
-def _graph(folder: Path | str | None) -> tuple[str, str]:
-    if folder is None:
-        return "", ""
-    try:
-        return weft.Graph.open_lists(folder).checksum, ""
-    except WeftError as error:
-        return "", str(error)
