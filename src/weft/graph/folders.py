@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.errors import ConfigError, InputError, StorageError
+from weft.errors import ConfigError, InputError, StorageError, reason_of
 from weft.graph.edge_features import EdgeFeatures, edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
 from weft.graph.pyg import source_from_pyg_file
@@ -213,8 +213,20 @@ def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
     """An OGB node-property data set, through the `ogb` package."""
     if find_spec("ogb") is None:
         raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
-    data = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
-    graph, labels = data[0]
+    try:
+        data = import_module("ogb.nodeproppred").NodePropPredDataset(name, root=str(root))
+        graph, labels = data[0]
+    except EOFError:
+        raise InputError(
+            f"OGB asks before it downloads {name}, and nobody answers: import it once at a terminal"
+        ) from None
+    except MemoryError:
+        raise
+    except Exception as error:  # of a package that downloads, and reads what it has processed by torch.load
+        raise InputError(
+            f"OGB could not give {name} ({reason_of(error)}): remove `processed` in its folder below {root}, which some "
+            f"versions of PyTorch do not let OGB read again; or load it with PyG, torch.save its Data, and import that"
+        ) from None
     if "edge_index" not in graph:
         raise InputError(
             f"{name} has several types of vertices: load it with PyG's OGB_MAG, torch.save its HeteroData, and import that"

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pickle
 import sys
 import types
 
@@ -361,6 +362,32 @@ def test_ogb_through_its_package(tmp_path, monkeypatch):
     assert graph.edge_features.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert main(["import", "ogb:ogbn-made-up", str(tmp_path / "without"), "--leave-out", "edge_feat"]) == 0
     assert Graph.open(tmp_path / "without").edge_features is None
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            pickle.UnpicklingError("Weights only load failed\nmore"),
+            "(Weights only load failed): remove `processed` in its",
+        ),
+        (
+            EOFError("EOF when reading a line"),
+            "asks before it downloads ogbn-made-up, and nobody answers: import it once",
+        ),
+    ],
+)
+def test_what_ogb_fails_with_is_a_sentence(tmp_path, monkeypatch, capsys, error, told):
+    def fails(name, root):
+        raise error
+
+    package, inner = types.ModuleType("ogb"), types.ModuleType("ogb.nodeproppred")
+    inner.NodePropPredDataset, package.__spec__ = fails, types.SimpleNamespace()
+    monkeypatch.setitem(sys.modules, "ogb", package)
+    monkeypatch.setitem(sys.modules, "ogb.nodeproppred", inner)
+    assert main(["import", "ogb:ogbn-made-up", str(tmp_path / "g")]) == 2
+    said = capsys.readouterr().err
+    assert told in said and said.count("\n") == 1
 
 
 def test_a_drawn_split_is_seeded(folder, tmp_path):
