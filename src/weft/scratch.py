@@ -34,7 +34,8 @@ def scratch_array(shape: tuple[int, ...], dtype: DTypeLike, where: Path | None =
 def scratch_folder(prefix: str = "weft-", where: Path | None = None) -> Iterator[Path]:
     """A temporary folder. If this process is killed, another one removes it, which waits for the end of this."""
     folder = tempfile.mkdtemp(prefix=prefix, dir=where)
-    remove = 'cat > /dev/null; rm -rf "$1"'  # cat ends once nobody can write to it any more
+    # `cat` ends once nobody can write to it any more; signals to all of a job's processes are for the others.
+    remove = 'trap "" HUP INT TERM USR1; cat > /dev/null; rm -rf "$1"'
     nowhere = subprocess.DEVNULL
     with subprocess.Popen(
         ["sh", "-c", remove, "sh", folder],

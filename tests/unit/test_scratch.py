@@ -7,12 +7,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from weft.errors import StorageError
 from weft.scratch import scratch_array, scratch_folder
+
+
+def children(pid):
+    return [*map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
+
 
 HOLDS = """
 from weft.scratch import scratch_array, scratch_folder
@@ -56,7 +62,9 @@ def test_a_folder_goes_in_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
-def test_nothing_is_left_by_a_process_that_is_killed(tmp_path, signum):
+@pytest.mark.parametrize("all_told", [False, True])
+def test_nothing_is_left_by_a_process_that_is_killed(tmp_path, signum, all_told):
+    """`all_told`: SIGTERM to each of its processes, as of a job that is cancelled, reaches the one that removes it first."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDS],
         env=os.environ | {"TMPDIR": str(tmp_path)},
@@ -66,6 +74,12 @@ def test_nothing_is_left_by_a_process_that_is_killed(tmp_path, signum):
     )
     assert process.stdout.readline() == b"ready\n"
     assert [path.name[:5] for path in tmp_path.iterdir()] == ["some-"]
+    (child,) = children(process.pid)
+    while not children(child):  # it waits by then
+        time.sleep(0.01)
+    if all_told:
+        os.killpg(child, signal.SIGTERM)
+        time.sleep(0.2)
     process.send_signal(signum)
     process.communicate()
     end = time.monotonic() + 20
