@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         remove_whole,
         steps_folder,
         steps_of,
+        why_no_cache,
         written_beside,
     )
     from weft.graph.tables import owner_column, source_from_tables

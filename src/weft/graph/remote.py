@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from weft.errors import ConfigError, GraphFormatError, WeftError
+from weft.errors import ConfigError, GraphFormatError, StorageError, WeftError
 from weft.graph.directory import HEADER, MANIFEST, ArrayEntry, check_array, manifest_of, map_array, parsed_manifest
 from weft.graph.hetero_features import shard_rows
 from weft.graph.remote_folder import RemoteFolder
-from weft.graph.storage import cache_folder, named_errors, written_beside
+from weft.graph.storage import cache_folder, named_errors, why_no_cache, written_beside
 
 _MARKS = "shards"
 _CHUNK = 1 << 22
@@ -36,7 +36,7 @@ class RemoteGraph:
         cache = cache_folder()
         if cache is None:
             raise ConfigError(
-                f"{url}: what is fetched must be kept somewhere, and WEFT_CACHE says off: name a folder there"
+                f"{url}: what is fetched must be kept somewhere, and {why_no_cache()}: name a folder in WEFT_CACHE"
             )
         self.url, self._there = url, RemoteFolder(url, timeout)
         self._text = self._there.text(MANIFEST)
@@ -158,11 +158,14 @@ class RemoteGraph:
     def _alone(self) -> Iterator[None]:
         """No other process of this host fetches this graph meanwhile."""
         lock = self.path.with_name(f".{self.path.name}.lock")
-        with named_errors(lock, "writing"):
-            lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = open(lock, "w")  # noqa: SIM115
+        try:
+            with named_errors(lock, "writing"):
+                lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                file = open(lock, "w")  # noqa: SIM115
+                fcntl.flock(file, fcntl.LOCK_EX)
+        except StorageError as error:
+            raise StorageError(f"{error}; or name another folder in WEFT_CACHE") from None
         with file:
-            fcntl.flock(file, fcntl.LOCK_EX)
             yield
 
 

@@ -152,6 +152,11 @@ def cache_folder() -> Path | None:
         return None
 
 
+def why_no_cache() -> str:
+    """Why there is none."""
+    return "WEFT_CACHE is off" if os.environ.get("WEFT_CACHE") == "off" else "no home is known, WEFT_CACHE not set"
+
+
 def remove_whole(path: Path) -> None:
     """Remove a folder all or nothing: what is left of it after a kill has a hidden name, and the next writer removes it."""
     os.rename(path, _beside(path))

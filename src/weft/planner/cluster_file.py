@@ -58,7 +58,11 @@ def write_cluster(path: str | Path, cluster: Cluster, *, summed: bool = False) -
 
 def check_sum(path: Path) -> None:
     """Refuse a file that is not as it was written, with its sum."""
-    if without_sum(path.read_text(encoding="utf-8", errors="replace")) is None:
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:  # it was removed meanwhile
+        raise ConfigError(f"{path} can't be read ({error.strerror})") from None
+    if without_sum(text) is None:
         raise ConfigError(f"{path} is damaged, or was edited: its checksum differs")
 
 

@@ -15,7 +15,7 @@ import torch
 from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
 from weft.exchange import Communicator, World
-from weft.graph import cache_folder
+from weft.graph import cache_folder, why_no_cache
 from weft.planner.cluster import KINDS, TIMED, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
@@ -67,10 +67,9 @@ class KeptCluster:
         if self._world.rank > 0:
             return ""
         if self.path is None:
-            why = (
-                "WEFT_CACHE is off" if os.environ.get("WEFT_CACHE") == "off" else "no home is known, WEFT_CACHE not set"
+            return (
+                f"not kept for later runs ({why_no_cache()}): `weft probe --out cluster.toml` writes it for --cluster"
             )
-            return f"not kept for later runs ({why}): `weft probe --out cluster.toml` writes it for --cluster"
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_cluster(self.path, cluster, summed=True)

@@ -1,6 +1,7 @@
 """A graph at an address: fetched once, by shard, of the manifest's sums; what is wrong is told in a sentence."""
 
 import errno
+import fcntl
 import json
 import os
 import shutil
@@ -347,7 +348,26 @@ def test_a_disk_that_is_full_of_rows(parts, there, monkeypatch):
 
 def test_no_cache(there, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE", "off")
-    refused(there.url, ConfigError, "WEFT_CACHE says off: name a folder")
+    refused(there.url, ConfigError, "kept somewhere, and WEFT_CACHE is off: name a folder in WEFT_CACHE")
+    monkeypatch.delenv("WEFT_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", "")
+    refused(
+        there.url, ConfigError, "kept somewhere, and no home is known, WEFT_CACHE not set: name a folder in WEFT_CACHE"
+    )
+
+
+def test_a_cache_that_can_not_be_written_to_or_locked_is_told_with_the_remedy(there, tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", refuse)
+        told = r"writing .*\.lock failed: No locks available; or name another folder in WEFT_CACHE"
+        refused(there.url, StorageError, told)
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("WEFT_CACHE", str(tmp_path / "file"))
+    refused(there.url, StorageError, "Not a directory; or name another folder in WEFT_CACHE")
 
 
 def test_sums_for_other_owners(parts, there):

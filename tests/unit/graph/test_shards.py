@@ -1,5 +1,7 @@
 """Tables made a graph by tasks that each hold a piece: byte by byte what import and partition write on one machine."""
 
+import errno
+import fcntl
 import json
 import os
 import shutil
@@ -237,6 +239,14 @@ def test_a_task_that_fails_leaves_no_half_of_its_files(tmp_path, monkeypatch):
     monkeypatch.setitem(stages.STAGES, "sent", task)
     make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+def test_a_file_system_without_locks_will_do(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    make_shards(asked(write_tables(tmp_path / "tables"), columns=FULL), tmp_path / "made", run_here)
 
 
 def test_what_a_task_has_made_is_on_the_disk_before_it_counts(tmp_path, monkeypatch):
