@@ -32,7 +32,7 @@ from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
-from weft.planner.kept import is_recent, number_of, numbers_of_all, traits_of_machine
+from weft.planner.kept import drop_old, is_recent, number_of, numbers_of_all, traits_of_machine
 from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.model_cost import paces
 from weft.planner.task import Task, Workers
@@ -128,8 +128,7 @@ class Earlier:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with written_beside(self._path) as beside:
                 beside.write_text(with_sum(f"{text}\n"), encoding="utf-8")
-            for old in (file for file in folder.glob(_FILES) if not is_recent(file.stat().st_mtime)):
-                old.unlink()
+            drop_old(folder, _FILES)
 
 
 def code_of(model: nn.Module) -> list[int] | None:

@@ -8,6 +8,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -23,6 +24,7 @@ from weft.quantities import as_age
 
 _DAY = 86_400.0
 DAYS = 30  # that a file counts
+_FILES = "cluster-*-workers-*.toml"
 
 
 class KeptCluster:
@@ -35,7 +37,9 @@ class KeptCluster:
         everyone = numbers_of_all(number_of((traits_of_machine(), world.carrier)), comm)
         comm.close()
         folder, of = cache_folder(), number_of((world.hosts, everyone))
-        self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
+        self.path = (
+            None if folder is None else folder / _FILES.replace("*-workers-*", f"{world.size}-workers-{of:012x}")
+        )
 
     def read(self) -> Cluster | None:
         """The cluster as it was measured, with what has changed since; None: it is to be measured.
@@ -73,6 +77,7 @@ class KeptCluster:
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_cluster(self.path, cluster, summed=True)
+            drop_old(self.path.parent, _FILES)
         except (OSError, StorageError) as error:
             said = getattr(error, "strerror", None) or error
             return f"not kept for later runs in {self.path} ({said}): name another folder in WEFT_CACHE, or `off`"
@@ -102,6 +107,13 @@ class KeptCluster:
 def is_recent(measured: float) -> bool:
     """Does what was measured at that time count?"""
     return -_DAY < time.time() - measured < DAYS * _DAY
+
+
+def drop_old(folder: Path, files: str) -> None:
+    """Remove files of a folder that are too old to count."""
+    with suppress(OSError):  # somebody else removes them
+        for old in [file for file in folder.glob(files) if not is_recent(file.stat().st_mtime)]:
+            old.unlink()
 
 
 def traits_of_machine() -> tuple[object, ...]:

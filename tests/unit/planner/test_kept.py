@@ -105,6 +105,30 @@ def test_links_and_processors_are_those_of_now(ranks, cache, found):
     assert "found: h1's link 1 Gbit/s -> 0.1 Gbit/s; `weft probe` measures it anew" in line
 
 
+def test_what_is_too_old_to_count_is_removed(ranks, cache, found):
+    old, named = cache / "cluster-9-workers-0123456789ab.toml", cache / "cluster-9.toml"
+    for file in (old, named):
+        cache.mkdir(exist_ok=True)
+        file.write_text("")
+        os.utime(file, (0, 0))
+    ((_, _, path), _), _ = read(ranks, [0, 1], measured())
+    assert {*cache.iterdir()} == {path, named}  # of which the latter is a user's
+
+
+def test_a_file_that_is_removed_while_it_is_read_is_ignored_with_a_line(ranks, cache, found, monkeypatch):
+    ((_, _, path), _), _ = read(ranks, [0, 1], measured())
+    whole = kept.read_cluster
+
+    def read_and_removed(path):
+        cluster = whole(path)
+        path.unlink()
+        return cluster
+
+    monkeypatch.setattr(kept, "read_cluster", read_and_removed)
+    ((first, _, _), (other, _, _)), (line,) = read(ranks, [0, 1])
+    assert first is other is None and f"{path} can't be read (No such file or directory)" in line
+
+
 def test_small_changes_are_chance(ranks, cache, found):
     cluster = measured()
     found.append(lambda before: replace(before, latency=1.2 * before.latency))
