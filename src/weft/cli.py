@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO, cast
 from weft import __version__
 from weft.config import joined_lists
 from weft.errors import WeftError
+from weft.graph import without_passwords
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.stopping import Stopped, stopping
 
@@ -74,7 +75,7 @@ def _ran(argv: list[str]) -> int:
         sys.stdout.flush()  # what can't be written is found out here, not when Python ends
         return code
     except WeftError as error:
-        print(f"weft: {error}", file=sys.stderr)
+        print(f"weft: {without_passwords(str(error))}", file=sys.stderr)
         return 2
     except ImportError as error:  # kernels that are not for this machine, or not as WEFT_KERNELS wants them
         if error.name != "weft._kernels" and "WEFT_KERNELS" not in str(error):

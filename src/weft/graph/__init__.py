@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.graph.addresses import directory_of, graph_place, is_address
+    from weft.graph.addresses import directory_of, graph_place, is_address, without_passwords
     from weft.graph.checks import check_files
     from weft.graph.column_names import TableColumns
     from weft.graph.csr import out_degrees, range_bounds, ranges, running_sum, sums_by_source, vertex_ranges

@@ -1,5 +1,6 @@
 """Where a graph is: a directory, or an address that fsspec knows. Apart, for a command's help needs no more."""
 
+import re
 from pathlib import Path
 from typing import TypeGuard
 
@@ -7,6 +8,11 @@ from typing import TypeGuard
 def is_address(where: object) -> TypeGuard[str]:
     """Is it an address, and no path?"""
     return isinstance(where, str) and "://" in where
+
+
+def without_passwords(text: str) -> str:
+    """A text whose addresses may be told: `https://me:password@host` as `https://me@host`."""
+    return re.sub(r"(://[^/\s@:]*):[^/\s@]*@", r"\1@", text)
 
 
 def directory_of(place: Path | str) -> Path | None:

@@ -12,7 +12,7 @@ from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
-from weft.graph import Features, RemoteGraph, out_degrees
+from weft.graph import Features, RemoteGraph, out_degrees, without_passwords
 from weft.keys import Stream
 from weft.nn import Met, convolutions, crossing_costs, encoder_of, learned_by, needs, row_costs, running_averages
 from weft.placements import ColumnSpan, placement_named
@@ -93,7 +93,8 @@ class Mode(ABC):
     def _tell(self, remote: RemoteGraph) -> None:
         """Tell of what was fetched, if anything was since this was told."""
         if remote.fetched:
-            self.notify(f"this host fetched {as_size(remote.fetched)} of {remote.url}, kept in {remote.path}")
+            url = without_passwords(remote.url)
+            self.notify(f"this host fetched {as_size(remote.fetched)} of {url}, kept in {remote.path}")
             if self.world.size > 1 and not remote.in_shards:
                 self.notify(
                     "all features were fetched, as the manifest has no sums of shards: `weft partition` writes them"

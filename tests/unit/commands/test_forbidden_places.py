@@ -12,7 +12,7 @@ import pytest
 from weft import cli, config
 from weft.config import check_writable, file_to_write, path_here, typed
 from weft.errors import ConfigError, StorageError
-from weft.graph import DirectoryWriter, Graph, communities, written_beside
+from weft.graph import DirectoryWriter, Graph, communities, without_passwords, written_beside
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +67,14 @@ def test_no_memory_is_told(graph, capsys, monkeypatch, error):
     assert cli.main(["info", str(graph)]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"weft: info ran out of memory ({error}): ") and said.count("\n") == 1
+
+
+def test_a_password_in_an_address_is_not_told(capsys):
+    assert cli.main(["info", "nosuch://me:secret@host/parts"]) == 2
+    said = capsys.readouterr().err
+    assert "nosuch://me@host/parts" in said and "secret" not in said
+    for same in ("abfs://container@account/parts", "http://[::1]:80/a@b", "s3://bucket/a:b@c", "https://host:80/g"):
+        assert without_passwords(same) == same
 
 
 @pytest.mark.parametrize(("names", "where"), [((), "a disk"), (("/tmp/x",), "/tmp/x")])
