@@ -108,11 +108,12 @@ def _writer() -> str:
 @cache
 def place_of_processes() -> str:
     """This machine, and the processes that see each other: containers that write to one disk have each its own numbers."""
-    try:
+    seen, machine = 0, b""
+    with contextlib.suppress(OSError):  # a system without
         seen = os.stat("/proc/self/ns/pid").st_ino
-    except OSError:  # a system without
-        seen = 0
-    return hashlib.sha256(f"{os.uname().nodename} {seen}".encode()).hexdigest()[:8]
+    with contextlib.suppress(OSError):
+        machine = Path("/etc/machine-id").read_bytes()  # names of machines come twice
+    return hashlib.sha256(f"{os.uname().nodename} {seen} ".encode() + machine).hexdigest()[:8]
 
 
 def _lives(writer: str, left: Path, alone: bool) -> bool:

@@ -17,7 +17,15 @@ import pytest
 from weft.cli import main
 from weft.config import check_writable
 from weft.errors import GraphFormatError, InputError, StorageError
-from weft.graph import DirectoryWriter, Graph, named_errors, remove_all_leftovers, remove_leftovers, written_beside
+from weft.graph import (
+    DirectoryWriter,
+    Graph,
+    named_errors,
+    place_of_processes,
+    remove_all_leftovers,
+    remove_leftovers,
+    written_beside,
+)
 from weft.graph.tables import edge_kinds
 
 
@@ -456,6 +464,17 @@ def test_what_is_written_elsewhere_is_let_alone_for_a_day(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == [".h.writing-1.deadbeef"]
     remove_all_leftovers(tmp_path, alone=True)  # where nobody else may write
     assert not list(tmp_path.iterdir())
+
+
+def test_machines_of_one_name_are_different_places(monkeypatch):
+    read = Path.read_bytes
+    places = set()
+    for machine in (b"one", b"other"):
+        monkeypatch.setattr(
+            Path, "read_bytes", lambda path, its=machine: its if str(path) == "/etc/machine-id" else read(path)
+        )
+        places.add(place_of_processes.__wrapped__())
+    assert len(places) == 2
 
 
 @pytest.mark.parametrize("old", [False, True])
