@@ -103,10 +103,11 @@ def _check_nodes(ray: ModuleType, folder: Path) -> None:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     ray.cloudpickle.register_pickle_by_value(ray_host)
-    token = folder / f".weft-{secrets.token_hex(8)}"
+    token = weft.graph.hidden_beside(folder / "weft")
     with weft.graph.named_errors(token, "writing"):
         folder.mkdir(parents=True, exist_ok=True)
-        token.write_text(token.name)
+        weft.graph.remove_leftovers(folder / "weft")
+        token.write_text(secrets.token_hex(8))
     try:
         nodes = [node for node in ray.nodes() if node["Alive"]]
         look = ray.remote(ray_host.facts)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from weft.graph.storage import (
         cache_folder,
         forget_steps,
+        hidden_beside,
         named_errors,
         place_of_processes,
         remove_all_leftovers,

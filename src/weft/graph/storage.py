@@ -59,7 +59,7 @@ def written_beside(path: Path, replace: bool = True) -> Iterator[Path]:
             yield path
         return
     path = Path(os.path.realpath(path))  # what a link points to is replaced, not the link
-    beside = _beside(path)
+    beside = hidden_beside(path)
     try:
         with named_errors(path, "writing"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -160,8 +160,8 @@ def why_no_cache() -> str:
 
 def remove_whole(path: Path) -> None:
     """Remove a folder all or nothing: what is left of it after a kill has a hidden name, and the next writer removes it."""
-    os.rename(path, _beside(path))
-    _remove(_beside(path))
+    os.rename(path, hidden_beside(path))
+    _remove(hidden_beside(path))
 
 
 def steps_folder(target: Path, inputs: object) -> Path:
@@ -185,7 +185,8 @@ def _steps(target: Path, key: str) -> Path:
     return target.parent / f".{target.name}.steps-{key}"
 
 
-def _beside(path: Path) -> Path:
+def hidden_beside(path: Path) -> Path:
+    """A hidden name for what this process writes there, by which others find it (`remove_leftovers`) once this has ended."""
     return path.parent / f".{path.name}.writing-{_writer()}"
 
 

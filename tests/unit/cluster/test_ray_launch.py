@@ -6,13 +6,13 @@ import pickle
 import signal
 import sys
 import time
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from fake_ray import FakeRay, installed
 
 from weft import cli
-from weft.cluster import called, ray_host
+from weft.cluster import called, ray_host, ray_tasks
 from weft.cluster.ray import evenly
 from weft.graph import communities
 
@@ -218,6 +218,22 @@ def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monk
     assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2", "127.0.0.1"]
     weft(*train(graph, *more, "--out", tmp_path / "local"), check=True)
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
+
+
+def test_what_a_killed_command_left_to_show_its_folder_is_removed(tmp_path, monkeypatch):
+    strategies = ModuleType("ray.util.scheduling_strategies")
+    strategies.NodeAffinitySchedulingStrategy = None
+    for name, module in {
+        "ray": ModuleType("ray"),
+        "ray.util": ModuleType("ray.util"),
+        strategies.__name__: strategies,
+    }.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    cloudpickle = SimpleNamespace(register_pickle_by_value=lambda module: None)
+    ray = SimpleNamespace(cloudpickle=cloudpickle, nodes=list, remote=lambda function: function)
+    (tmp_path / ".weft.writing-999999999").write_text("")
+    ray_tasks._check_nodes(ray, tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_what_is_called_and_its_result_may_be_larger_than_one_read_gives(monkeypatch):
