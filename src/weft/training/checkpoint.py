@@ -222,15 +222,24 @@ class Checkpoint:
         return {name.removeprefix(prefix): tensor for name, tensor in self.tensors.items() if name.startswith(prefix)}
 
 
-def save_step(folder: Path, keep: int, step: int, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+def save_step(
+    folder: Path,
+    keep: int,
+    step: int,
+    tensors: dict[str, Tensor],
+    state: dict[str, Any],
+    passed_over: set[Path] | None = None,
+) -> None:
     """Write the checkpoint of a step into a run's folder, then drop all but the newest few.
 
-    Later steps, which could not be read when the run went on from an earlier one, don't count: they are replaced in time.
+    `passed_over`: those that could not be read when the run went on from an earlier one, which don't count until they are
+    written again.
     """
-    new = folder / f"step-{step:09d}"
+    new, passed_over = folder / f"step-{step:09d}", passed_over or set()
     save(new, tensors, state)
+    passed_over.discard(new)
     with named_errors(folder, "removing old checkpoints in"):
-        for old in [one for one in _steps(folder) if one <= new][:-keep]:
+        for old in [one for one in _steps(folder) if one not in passed_over][:-keep]:
             remove_whole(old)
     tidy(folder, alone=False)
 

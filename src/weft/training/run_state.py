@@ -117,6 +117,7 @@ class RunState:
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
         self._claim: int | None = None  # on the folder
+        self._passed_over: set[Path] = set()  # checkpoints that are damaged
         self._writer = Writer()
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
         self._stopped = 0.0  # seconds that training stopped for them
@@ -186,7 +187,7 @@ class RunState:
 
             def write() -> None:
                 write_best()
-                checkpoint.save_step(folder, keep, step, tensors, state)
+                checkpoint.save_step(folder, keep, step, tensors, state, self._passed_over)
 
             self._writer.write(write)
         self._tell_left_out()
@@ -271,6 +272,7 @@ class RunState:
                 checkpoint.tidy(folder, alone)
                 checkpoint.check_new(self._settings.checkpoint)
                 found = checkpoint.newest(folder)
+                self._passed_over = {one for one in folder.glob("step-*") if found is not None and one > found.folder}
             except WeftError as error:
                 refused = error
 

@@ -3,6 +3,7 @@
 import errno
 import linecache
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -151,6 +152,20 @@ class TestDamage:
         assert_same(whole, resumed)
         for step in tmp_path.glob("step-*"):
             checkpoint.load(step)
+
+    def test_damaged_ones_of_steps_that_do_not_come_again_do_not_count_either(self, graph, tmp_path):
+        run(graph, epochs=1, checkpoint=tmp_path)
+        (first,) = tmp_path.glob("step-*")
+        step = int(first.name.removeprefix("step-"))
+        damaged = tmp_path / f"step-{step + 1:09d}"  # as a signal wrote it, in the midst of an epoch
+        shutil.copytree(first, damaged)
+        (damaged / "state.json").write_text("")
+        run(graph, epochs=2, checkpoint=tmp_path, keep=2, resume=True)
+        last = tmp_path / f"step-{2 * step:09d}"
+        assert {*tmp_path.glob("step-*")} == {first, damaged, last}
+        checkpoint.load(first)
+        run(graph, epochs=3, checkpoint=tmp_path, keep=2, resume=True)
+        assert {*tmp_path.glob("step-*")} == {last, tmp_path / f"step-{3 * step:09d}"}
 
 
 class Killed(Exception):
