@@ -10,7 +10,7 @@ import subprocess
 from itertools import chain, pairwise
 from typing import Any
 
-from weft.cluster.launcher import Launcher, Request
+from weft.cluster.launcher import Launcher, Request, shells_code
 from weft.cluster.torchrun import after_torchrun
 from weft.errors import ClusterError, ConfigError
 
@@ -88,7 +88,8 @@ class K8s(Launcher):
                     f"that run has ended (`{delete}`)"
                 )
             create = ["kubectl", "create", "-f", "-"]
-            return found.returncode or subprocess.run(create, input=self.shown(request), text=True).returncode
+            code = found.returncode or subprocess.run(create, input=self.shown(request), text=True).returncode
+            return shells_code(code)
         except FileNotFoundError:
             raise ClusterError(
                 "there is no kubectl on this machine: install it, or print the manifest with --dry-run"

@@ -196,6 +196,11 @@ def run_starter(
             signal.signal(one, handler or signal.SIG_DFL)
     if told and code:
         raise Stopped(told[0])
+    return shells_code(code)
+
+
+def shells_code(code: int) -> int:
+    """A process's exit code as a shell tells it: of one that a signal has killed, 128 and its number."""
     return code if code >= 0 else 128 - code
 
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 
-from weft.cluster.launcher import Launcher, Request
+from weft.cluster.launcher import Launcher, Request, shells_code
 from weft.errors import ClusterError
 from weft.place import WorkerPlace, number_in
 
@@ -80,7 +80,7 @@ class Slurm(Launcher):
     def submit(self, request: Request) -> int:
         """Hand the script to sbatch."""
         try:
-            return subprocess.run(["sbatch"], input=self.shown(request), text=True).returncode
+            return shells_code(subprocess.run(["sbatch"], input=self.shown(request), text=True).returncode)
         except FileNotFoundError:
             raise ClusterError(
                 "there is no sbatch on this machine: run this where jobs are submitted, or print the script with --dry-run"

@@ -79,6 +79,14 @@ def test_the_script_is_what_sbatch_gets(capfd, monkeypatch, tmp_path):
     assert capfd.readouterr().out == Slurm().shown(request)
 
 
+def test_sbatch_that_is_killed_gives_a_shells_exit_code(monkeypatch, tmp_path):
+    sbatch = tmp_path / "sbatch"
+    sbatch.write_text("#!/bin/sh\nkill -15 $$\n")
+    sbatch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert Slurm().submit(Request(("train", "g"))) == 128 + signal.SIGTERM
+
+
 def test_without_a_queue_the_user_is_told(capsys, monkeypatch):
     monkeypatch.setenv("PATH", "")
     assert "there is no sbatch on this machine" in refused(capsys, "slurm", "--", "train", "graph")
