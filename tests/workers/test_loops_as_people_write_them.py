@@ -125,6 +125,81 @@ def test_two_runs_of_one_model(ranks, parts, plan, to_none):
     agree(ranks, parts, plan, loop)
 
 
+class Drops(Model):
+    """Edges, by their places in whole lists."""
+
+    def __init__(self, width):
+        super().__init__(width)
+        self.first = GATConv(width, 4, heads=2, dropout=0.5)
+
+
+class Sums(Model):
+    def __init__(self, width):
+        super().__init__(width)
+        self.first = GCNConv(width, 8)
+
+
+@pytest.mark.parametrize("kinds", [(Drops, Sums), (Sums, Drops)])
+@pytest.mark.parametrize("plan", [*PLANS, "snp"])
+def test_two_models_run_the_same_batches(ranks, parts, plan, kinds):
+    """Which have what either needs, whichever the loader got last."""
+
+    def loop(world, folder, plan):
+        graph = open_graph(folder / str(world.size))
+        loader = weft.Loader(graph, [-1, -1], 36 // world.size, plan, world=world, **NUMBERS)
+        with seeded(3):
+            models = [kind(graph.num_features).double() for kind in kinds]
+        runs = [weft.parallel(model, loader) for model in models]
+        optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], 0.5)
+        for batch in loader:
+            optimizer.zero_grad()
+            for part in batch:
+                sum(loss_of(run, part, batch) for run in runs).backward()
+            for run in runs:
+                run.sync()
+            optimizer.step()
+        loader.close()
+        return flat(*models)
+
+    agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("kinds", [("black", "fast"), ("fast", "black")])
+def test_a_plan_that_nobody_named_suits_all_models_of_a_loader(ranks, parts, kinds):
+    def loop(world, folder):
+        graph = open_graph(folder / str(world.size))
+        loader = weft.Loader(graph, [-1, -1], 36 // world.size, world=world, **NUMBERS)
+        for kind in kinds:
+            model = (Attends if kind == "black" else Model)(graph.num_features).double()
+            run = weft.parallel(model, loader)
+        layers = loader.plan.layers
+        run.close()
+        return layers
+
+    assert ranks(3, loop, parts) == [("local", "local")] * 3
+
+
+class Counts(Model):
+    calls = 0
+
+    def forward(self, x, edge_index):
+        self.calls += 1
+        return super().forward(x, edge_index)
+
+
+def test_what_two_models_count_steps_once_a_batch(parts):
+    """However many parts that has."""
+    graph = open_graph(parts / "1")
+    loader = weft.Loader(graph, [-1, -1], 36, micro_batches=2, **NUMBERS)
+    models = [Counts(graph.num_features).double() for _ in range(2)]
+    runs = [weft.parallel(model, loader) for model in models]
+    for batch in loader:
+        for part in batch:
+            sum(loss_of(run, part, batch) for run in runs).backward()
+    assert [model.calls for model in models] == [len(loader)] * 2
+    loader.close()
+
+
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_new_run_adds_to_what_another_summed(ranks, parts, closed):
     def loop(world, folder, plan):

@@ -18,11 +18,11 @@ from weft.graph import Graph
 from weft.keys import Stream
 from weft.meter import Meter
 from weft.nn import encoder_of
-from weft.plan import Plan, Settings, check_loader
+from weft.plan import Plan, Settings, check_loader, plan_named
 from weft.threads import cached_property
 from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
-from weft.training.models import plan_for
+from weft.training.models import splits
 from weft.training.modes import mode_of
 from weft.training.objectives import (
     ChosenVertices,
@@ -109,6 +109,7 @@ class Loader:
         self.mode = mode_of(self.settings)(self.settings, objective, self.world, self.comm, self.device, self.notify)
         self._named = plan if isinstance(plan, Plan) else None  # None: as the settings name it, for each model
         self.plan = self._named  # in use, once there is a model
+        self._splits = True  # can the convolutions of all models so far be split?
         self._epoch, self._batch = 0, 0  # where it stands
         self._loop: object = None  # that goes over it now
         self._schedule_state: ScheduleState | None = None
@@ -125,7 +126,8 @@ class Loader:
                 "the plan can't change while a loop goes over the loader: change it after the epoch, or leave the loop"
             )
         self.fanouts = self.settings.fanouts_for(depth)
-        plan = plan or self._named or plan_for(self.settings, encoder_of(model), depth)
+        self._splits = self._splits and splits(encoder_of(model))
+        plan = plan or self._named or plan_named(self.settings, depth, self._splits)
         if len(plan.layers) != depth:
             raise ConfigError(
                 f"the plan {plan} has {len(plan.layers)} placements for {depth} convolutions: give one for each"

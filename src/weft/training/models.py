@@ -62,8 +62,13 @@ def variant_of(model: nn.Module, settings: Settings) -> nn.Module:
 
 def plan_for(settings: Settings, model: nn.Module, depth: int) -> Plan:
     """The plan that the settings name for a model."""
+    return plan_named(settings, depth, splits(model))
+
+
+def splits(model: nn.Module) -> bool:
+    """Can all its convolutions be split?"""
     convolutions = (convolution_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing))
-    return plan_named(settings, depth, splits=not any(isinstance(conv, BlackBox) for conv in convolutions))
+    return not any(isinstance(conv, BlackBox) for conv in convolutions)
 
 
 def check_plan(settings: Settings, graph: Graph, model: nn.Module) -> None:

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -14,7 +15,18 @@ from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees, without_passwords
 from weft.keys import Stream
-from weft.nn import Met, convolutions, crossing_costs, encoder_of, learned_by, needs, row_costs, running_averages
+from weft.nn import (
+    Met,
+    convolutions,
+    crossing_costs,
+    drops_edges,
+    encoder_of,
+    learned_by,
+    needs,
+    row_costs,
+    running_averages,
+    takes_types,
+)
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Tried
@@ -28,7 +40,7 @@ from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
 from weft.training.staging import DeviceFeed, lanes_of
-from weft.training.team import ManyWorkers, OneWorker, TrainingTeam, When, owners_of
+from weft.training.team import Demands, ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
@@ -59,6 +71,8 @@ class Mode(ABC):
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
         self.dtype = dtype_for(settings)
         self.read: Counter[str] = Counter()  # feature rows that this worker read so far, by where they were
+        # All models so far may run the same batches. Are there some that need edges' places in their lists, or their types?
+        self._models, self._places, self._types = WeakSet[nn.Module](), False, False
         self._cut()
 
     @abstractmethod
@@ -70,6 +84,7 @@ class Mode(ABC):
 
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
+        self._models.add(model)
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
         if not self.on_device:
@@ -106,10 +121,10 @@ class Mode(ABC):
         make = self._drawing(plan).make
         if world.size == 1:
             return OneWorker(graph, self.settings, self.alone(plan), fanouts, self.lanes, make)
-        apart = not self.on_device
-        return ManyWorkers(
-            graph, self.settings, plan, fanouts, world, encoder, self.lanes, self.costs, exchanges, apart, make
-        )
+        self._places |= drops_edges(encoder)
+        self._types |= takes_types(encoder)
+        demands = Demands(encoder, self._places, self._types, self.costs, exchanges)
+        return ManyWorkers(graph, self.settings, plan, fanouts, world, demands, self.lanes, not self.on_device, make)
 
     def _drawing(self, plan: Plan) -> Drawing:
         """Where its neighbours are drawn."""
@@ -179,9 +194,10 @@ class MiniBatchMode(Mode):
         return PrefetchingFeed(self.objective, self.order, team, store, *rest)
 
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
-        plan, number, learns = team.plan, self.settings.parallel.micro_batches, learned_by(self.objective).values()
+        plan, number = team.plan, self.settings.parallel.micro_batches
+        besides = [*(self._models - {model}), *learned_by(self.objective).values()]
         if plan.models == "stay":
-            return Schedule(number, (model, *learns) if number > 1 else ())
+            return Schedule(number, (model, *besides) if number > 1 else ())
         if number > 1:
             raise ConfigError(
                 "micro_batches means nothing to models that migrate, which go through a batch by time steps"
@@ -196,7 +212,7 @@ class MiniBatchMode(Mode):
             )
         merging = Merging(TimeSteps(self.comm.size), by, self.settings.optimisation.seed)
         homes = team.owners.member_of
-        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify, learns)
+        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify, besides)
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""

@@ -23,7 +23,7 @@ from weft.features import (
 )
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.nn import Met, convolutions, drops_edges, takes_types
+from weft.nn import Met, convolutions
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings, check_cache
 from weft.sampling import SeedBalance, dealt
@@ -43,6 +43,16 @@ class When(NamedTuple):
     epoch: int
     batch: int
     stream: Stream
+
+
+class Demands(NamedTuple):
+    """What runs on a plan's batches: a model, and what else there is to send or to wait for."""
+
+    model: nn.Module
+    places: bool  # does any model drop edges by their places in their lists,
+    types: bool  # and does any take their types?
+    costs: Callable[[Sequence[Met]], list[tuple[float, float]]]  # of rows that cross, by layer
+    exchanges: bool  # does the loss exchange rows, whatever the plan?
 
 
 class TrainingTeam(ABC):
@@ -160,16 +170,13 @@ class ManyWorkers(TrainingTeam):
         plan: Plan,
         fanouts: list[int],
         world: World,
-        model: nn.Module,
+        demands: Demands,
         lanes: int,
-        costs: Callable[[Sequence[Met]], list[tuple[float, float]]],
-        exchanges: bool,
         apart: bool,
         make: MakeSampler,
     ) -> None:
-        """`costs`: of rows that cross, by layer. `exchanges`: does the loss exchange rows, whatever the plan?
+        """`apart`: may a thread exchange while another one does? On devices only one may, so that all have the same order.
 
-        `apart`: may a thread exchange while another one does? On devices only one may, so that all have the same order.
         `make`: makes samplers, as `make_sampler` does.
         """
         if plan.group == "host" and plan.topology == "partitioned":
@@ -178,14 +185,14 @@ class ManyWorkers(TrainingTeam):
             )
         self._graph, self.plan, self._size, self.lanes = graph, plan, world.size, lanes
         self.owners = owners_of(graph, world.size, settings.parallel.min_workers)
-        if exchanges or set(plan.layers) != {"local"}:  # the computing thread waits for others: it leaves the processor
+        if demands.exchanges or set(plan.layers) != {"local"}:  # the computing thread waits: it leaves the processor
             self.begin_thread = yield_to_others
         half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
         self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
         self.background = ahead[0] if plan.overlap and apart else None
-        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), model, costs, make)
+        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), demands, make)
         overlaps = plan.tensor_parallel and not plan.decoupled
         self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
@@ -208,8 +215,7 @@ class ManyWorkers(TrainingTeam):
         settings: Settings,
         fanouts: list[int],
         group: list[int],
-        model: nn.Module,
-        costs: Callable[[Sequence[Met]], list[tuple[float, float]]],
+        demands: Demands,
         make_sampler: MakeSampler,
     ) -> list[Cooperation]:
         """Who draws together with the others, for each thread that prepares batches."""
@@ -222,9 +228,9 @@ class ManyWorkers(TrainingTeam):
             fanouts,
             owners,
             compute=self.comm,
-            places=drops_edges(model),
-            types=graph.edge_type is not None and takes_types(model),
-            costs=costs(convolutions(model, graph.num_features)) if by_cost else None,
+            places=demands.places,
+            types=graph.edge_type is not None and demands.types,
+            costs=demands.costs(convolutions(demands.model, graph.num_features)) if by_cost else None,
             width=graph.num_features,
             sampler=sampling.sampler,
             seed=settings.optimisation.seed,
