@@ -196,7 +196,7 @@ class Rows(Tensor):
                 return Rows.of(_keyed_dropout(run, depth, *args, **kwargs), depth, run)
             if func is F.batch_norm and size == 1:
                 args, kwargs = by_running_averages(*args, **kwargs)
-            result = linear(*args, **kwargs) if func is F.linear else func(*args, **kwargs)
+            result = linear(*args, **kwargs) if func is F.linear and "input" not in kwargs else func(*args, **kwargs)
             if func in _SHAPE:
                 return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
             return _marked(result, depth, size if _keeps_rows(func, args, kwargs) else -1, run)

@@ -14,7 +14,7 @@ _MANY_ROWS = 512  # for fewer, a general library's product is as good
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor | None = None) -> Tensor:
     """x weight^T (+ bias) (+ plus), as torch's linear: by the kernel for many rows of float32 on the CPU."""
-    if _for_kernel(x, weight):
+    if _for_kernel(x, weight, bias):
         return _Linear.apply(x, weight, bias, plus, None, None)
     out = torch.nn.functional.linear(x, weight, bias)
     return out if plus is None else out + plus
@@ -22,7 +22,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, plus: Tensor |
 
 def linear_of_two(x: Tensor, weight: Tensor, x2: Tensor, weight2: Tensor, bias: Tensor | None = None) -> Tensor:
     """x weight^T + x2 weight2^T (+ bias): together, the result's rows are written once."""
-    if _for_kernel(x, weight) and _for_kernel(x2, weight2):
+    if _for_kernel(x, weight, bias) and _for_kernel(x2, weight2):
         return _Linear.apply(x, weight, bias, None, x2, weight2)
     return torch.nn.functional.linear(x, weight, bias) + torch.nn.functional.linear(x2, weight2)
 
@@ -31,14 +31,15 @@ def linear_pair(
     x: Tensor, weight: Tensor, weight2: Tensor, rows2: int, bias2: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """x weight^T; and of the first `rows2` rows, x weight2^T (+ bias2): together, for x is read once."""
-    if _for_kernel(x, weight) and _for_kernel(x, weight2):
+    if _for_kernel(x, weight) and _for_kernel(x, weight2, bias2):
         return _LinearPair.apply(x, weight, weight2, rows2, bias2)
     return torch.nn.functional.linear(x, weight), torch.nn.functional.linear(x[:rows2], weight2, bias2)
 
 
-def _for_kernel(x: Tensor, weight: Tensor) -> bool:
-    wide = x.dim() == 2 and x.shape[1] > 0
-    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and wide and len(x) >= _MANY_ROWS
+def _for_kernel(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> bool:
+    wide = x.dim() == weight.dim() == 2 and x.shape[1] > 0
+    of_each = bias is None or (bias.shape == weight.shape[:1] and bias.dtype == weight.dtype)  # others torch may expand
+    return x.is_cpu and x.dtype == weight.dtype == torch.float32 and wide and of_each and len(x) >= _MANY_ROWS
 
 
 class _Linear(torch.autograd.Function):

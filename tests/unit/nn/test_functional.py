@@ -8,6 +8,7 @@ from weft.errors import ConfigError
 from weft.keys import key, mix64
 from weft.nn import functional, sums
 from weft.nn.conv import film
+from weft.nn.rows import Pass, Rows
 from weft.operations import linear, linear_of_two, linear_pair
 from weft.sampling import Block
 from weft.sampling.block import _transpose_anywhere
@@ -38,7 +39,7 @@ def block(request):
 
 
 def rand(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
 
 
 def check(name, block, *inputs, **options):
@@ -255,6 +256,41 @@ def test_linear(rows, width, out):
         ]
         for mine, theirs in zip(*grads, strict=True):
             torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("shape", [(1,), (), (1, 7), (700, 7), (7,)])
+def test_biases_that_torch_expands(shape):
+    """As one shift for all columns."""
+    terms = [rand(700, 5), rand(7, 5, seed=1), rand(*shape, seed=2)]
+    x, weight, bias = terms
+    want = torch.nn.functional.linear(x, weight, bias)
+    leaves = [t.float().requires_grad_() for t in terms]
+    for got, exact in (
+        (linear(*leaves), want),
+        (linear(Rows.of(leaves[0], 0, Pass([700])), *leaves[1:]), want),
+        (linear_of_two(*leaves[:2], *leaves[:2], leaves[2]), want + x @ weight.T),
+        (linear_pair(*leaves[:2], leaves[1], 700, leaves[2])[1], want),
+    ):
+        torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=1e-4)
+        (of_bias,) = torch.autograd.grad(got.sum(), leaves[2:])
+        wanted = torch.ones_like(exact).sum_to_size(shape)
+        torch.testing.assert_close(of_bias.double(), wanted, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("many", [100, 700])
+def test_rows_are_mapped_however_torch_is_called(many):
+    x, weight, vector = rand(many, 5).float(), rand(7, 5, seed=1).float(), rand(5, seed=2).float()
+    rows, by = Rows.of(x, 0, Pass([many])), torch.nn.functional.linear
+    want = x @ weight.T
+    for got in (
+        by(rows, weight),
+        by(rows, weight=weight),
+        by(input=rows, weight=weight),
+        by(bias=None, input=rows, weight=weight),
+    ):
+        assert got.depth == 0
+        torch.testing.assert_close(got.plain(), want, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(by(rows, vector).plain(), x @ vector, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("width", "width2", "out"), [(1, 1, 1), (100, 33, 128), (17, 64, 47), (128, 128, 70)])
