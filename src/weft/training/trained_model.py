@@ -44,7 +44,7 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
         file, function = settings.model.file
         settings = settings.changed(model=f"{file.absolute()}:{function}")
     known = asdict(graph.facts) | {"edge_types": graph.num_edge_types, "several_labels": graph.multi_label}
-    known["weighted"] = graph.edge_weight is not None
+    known |= {"weighted": graph.edge_weight is not None, "edge_features": graph.num_edge_features}
     facts = {"settings": settings.flat(), "features": graph.num_features, "classes": graph.num_classes}
     facts |= {"widths": graph.feature_widths, "graph": known}
     facts["code"] = code_of(model)
@@ -76,8 +76,11 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
     with checkpoint.sensible(folder, checkpoint.MODEL):
         Unlisted(model, {}).take(facts.get("attributes", ()), kept)
-    if "edge_weight" in forward_of(encoder_of(model), applied.num_features).edge_arguments():
+    taken = forward_of(encoder_of(model), applied.num_features).edge_arguments()
+    if "edge_weight" in taken:
         wanted.check_weights(graph, folder)
+    if "edge_features" in taken:
+        wanted.check_edge_features(graph, folder)
     several_labels = known.get("several_labels", graph.multi_label)
     return TrainedModel(model, settings, applied, several_labels, edited(facts.get("code", {}), model))
 
@@ -129,6 +132,15 @@ class _Known(NamedTuple):
             raise ModelError(
                 f"the model in {folder} was trained {trained} weights of edges, which it takes; the graph has {has}: import "
                 f"it {trained} weights, or train the model on this one"
+            )
+
+    def check_edge_features(self, graph: Graph, folder: Path) -> None:
+        """Refuse a graph whose edges have other features than those that a model was trained on."""
+        there = graph.num_edge_features
+        if (trained := self.graph.get("edge_features", there)) != there:  # early versions do not say
+            raise ModelError(
+                f"the model in {folder} was trained with {trained or 'no'} features of each edge, which it takes; the graph "
+                f"has {there or 'none'}: import it alike (--edge-features), or train the model on this one"
             )
 
     def _edge_types(self, graph: Graph) -> int:

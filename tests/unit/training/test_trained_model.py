@@ -190,6 +190,39 @@ def test_weights_of_edges_that_are_new_or_missing_are_refused(tmp_path, then, no
         load_model(folder, graphs[now])
 
 
+OF_EDGES = """
+from torch_geometric.nn import GAT
+
+def takes(width, classes):
+    return GAT(width, 8, 2, classes, edge_dim=5)
+
+def leaves_out(width, classes):
+    return GAT(width, 8, 2, classes)
+"""
+
+
+@pytest.mark.parametrize(("then", "now", "said"), [(5, 0, "trained with 5 .* has none"), (0, 5, "with no .* has 5")])
+def test_features_of_edges_that_are_new_or_missing_are_refused(tmp_path, then, now, said):
+    (tmp_path / "own.py").write_text(OF_EDGES)
+    draw = np.random.default_rng(0)
+    graphs = {
+        wide: plain(np.arange(12) % 3, **({"edge_features": draw.random((60, wide), np.float32)} if wide else {}))
+        for wide in (then, now)
+    }
+
+    def folder_of(name):
+        settings = Settings.of(model=f"{tmp_path}/own.py:{name}", fanouts=(5, 5))
+        save_model(tmp_path / name, make_model(settings, graphs[then]), settings, graphs[then])
+        return tmp_path / name
+
+    folder = folder_of("takes")
+    assert len(rows(folder, graphs[then])) == 12
+    with pytest.raises(ModelError, match=said):
+        load_model(folder, graphs[now])
+    folder = folder_of("leaves_out")
+    np.testing.assert_allclose(rows(folder, graphs[then]), rows(folder, graphs[now]), rtol=1e-5)
+
+
 def test_a_model_that_takes_no_weights_is_applied_with_them_or_without(tmp_path):
     weighted, bare = (plain(np.arange(12) % 3, **more) for more in ({"edge_weight": np.ones(60)}, {}))
     folder = saved(tmp_path / "model", weighted, model="sage")
