@@ -1,9 +1,11 @@
 """Loops of one's own as they are written elsewhere, on one worker and on several: what is computed is the same."""
 
 import copy
+from dataclasses import replace
 from functools import cache, partial
 from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -198,6 +200,23 @@ def test_what_two_models_count_steps_once_a_batch(parts):
             sum(loss_of(run, part, batch) for run in runs).backward()
     assert [model.calls for model in models] == [len(loader)] * 2
     loader.close()
+
+
+@pytest.mark.parametrize("scale", [1, 21])
+def test_vertices_numbers_that_travel_as_other_ones_are_told_of(ranks, parts, scale):
+    """As float16 has 2,048 and 2,050."""
+
+    def told(world, folder, wire):
+        graph = open_graph(folder / str(world.size))
+        graph = replace(graph, features=scale * np.arange(200, dtype=np.float32)[:, None])
+        texts = []
+        plan = f"gdp wire={wire}"
+        loader = weft.Loader(graph, [2, 2], 12, plan, world=world, threads=1, notify=texts.append)
+        weft.parallel(Model(1), loader).close()
+        return [text for text in texts if text.startswith("features hold whole numbers that float16 has not")]
+
+    assert [len(texts) for texts in ranks(3, told, parts, "float16")] == [scale > 1] * 3
+    assert ranks(3, told, parts, "float32") == [[]] * 3
 
 
 @pytest.mark.parametrize("closed", [False, True])

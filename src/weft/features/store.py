@@ -19,6 +19,8 @@ from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import Features, HeteroFeatures
 
+_LOOKED_AT = 4096  # rows
+
 
 def gather(
     table: Features, ids: Tensor, out: Tensor | None = None, threads: int = 1, at: np.ndarray | None = None
@@ -35,6 +37,14 @@ def gather(
     seen = table.view(np.uint16) if table.dtype == np.float16 else table  # the kernels know half precision by its bits
     _kernels.gather_rows(seen, ids.numpy(), out.numpy(), at, threads)
     return out
+
+
+def lost_as_half(table: Features) -> bool:
+    """Has float16 other whole numbers (or none) in place of some: of vertices, of categories? Some rows are looked at."""
+    ids = np.unique(np.linspace(0, table.shape[0] - 1, min(_LOOKED_AT, table.shape[0])).astype(np.int64))
+    rows = gather(table, torch.from_numpy(ids))
+    half = rows.half().to(rows.dtype)
+    return bool(((half != rows) & ((rows == rows.round()) | half.isinf())).any())
 
 
 def _gather_typed(table: HeteroFeatures, ids: np.ndarray, out: Tensor, threads: int, at: np.ndarray | None) -> Tensor:

@@ -9,6 +9,7 @@ from torch import nn
 
 from weft import _kernels
 from weft.exchange import Communicator, World
+from weft.features import lost_as_half
 from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
@@ -44,7 +45,9 @@ def task_of(
     if "prefetch" in choices:  # fewer are enough where memory is short
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     if settings.plan.wire == "auto":
-        choices["wire"] = ("float32", "float16")
+        features = None if objective is None else objective.graph.features
+        lost = features is not None and lost_as_half(features)  # numbers that the model may look up
+        choices["wire"] = ("float32",) if lost else ("float32", "float16")
     sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from weft.errors import ConfigError
-from weft.features import FeatureStore, gather
+from weft.features import FeatureStore, gather, lost_as_half
 from weft.graph import HeteroFeatures
 
 
@@ -55,6 +55,24 @@ def test_memory_is_used_again_once_nobody_has_the_rows():
     third = store.fetch(torch.arange(50, 95))
     assert third.data_ptr() == where
     assert torch.equal(third, table[50:95]) and torch.equal(second, table[:50])
+
+
+def test_whole_numbers_that_float16_has_not_are_found():
+    """Other numbers are rounded, as was asked for."""
+    numbers = np.arange(2050, dtype=np.float32)[:, None]
+    types, noise = np.arange(9000) % 2, np.random.default_rng(0).normal(0, 900, (4500, 3)).astype(np.float32)
+    for table, lost in (
+        (numbers[:-1], False),
+        (numbers, True),
+        (noise, False),
+        (noise * 1000, True),
+        (np.arange(100_000, dtype=np.float32)[:, None], True),
+        (numbers.astype(np.float16), False),
+        (HeteroFeatures(types, (noise, noise[:, :0])), False),
+        (HeteroFeatures(types, (noise, np.full((4500, 1), 2051, np.float32))), True),
+        (noise[:0], False),
+    ):
+        assert lost_as_half(table) == lost
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
