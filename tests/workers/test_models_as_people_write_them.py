@@ -18,6 +18,7 @@ from torch_geometric.nn import (
     EGConv,
     FAConv,
     FeaStConv,
+    FiLMConv,
     GATConv,
     GATv2Conv,
     GCN2Conv,
@@ -1643,6 +1644,29 @@ def on_the_whole_graph(graphs, model, **more):
         expected = model.eval()(torch.from_numpy(graph.features[:].astype(np.float64)), edges, **more)
     graph = replace(graph, edge_type=(np.arange(1500) % 3).astype(np.int32)) if more else graph
     return torch.from_numpy(weft.infer(model, graph).outputs), expected
+
+
+def films(*between):
+    def make(width, out):
+        return FiLMConv(
+            width, out, nn=nn.Sequential(nn.Linear(width, 5), *(make() for make in between), nn.Linear(5, 2 * out))
+        )
+
+    return lambda: Two(make)
+
+
+@pytest.mark.parametrize("plan", ["gdp", "split", "dnp"])
+def test_networks_that_modulate_are_row_by_row(ranks, graphs, plan):
+    """As those of a model are: their dropout is each vertex's own."""
+    agree(ranks, graphs, films(nn.Tanh, partial(nn.Dropout, 0.3)), plan=plan)
+
+
+def test_networks_that_modulate_take_a_row_alone(ranks, graphs):
+    make = films(partial(nn.BatchNorm1d, 5), nn.Tanh)
+    ((loss,),) = ranks(1, lambda world: losses(world, graphs, make, epochs=1, seeds=199))
+    assert np.isfinite(loss)
+    found, expected = on_the_whole_graph(graphs, make().double())
+    torch.testing.assert_close(found, expected)
 
 
 def test_hops_are_those_of_the_module_as_it_is(graphs):

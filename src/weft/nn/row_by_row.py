@@ -149,7 +149,8 @@ def of_random_numbers(model: nn.Module, function: str) -> str:
     drawing = [f"{name} ({type(module).__name__})" for name, module in modules]
     return (
         f"the model draws random numbers by {', '.join(drawing) or function}, which several workers would draw otherwise "
-        f"under each plan: take nn.Dropout (or F.dropout), whose numbers are each vertex's own, or train on one worker"
+        f"under each plan: take nn.Dropout (or F.dropout) of rows, whose numbers are each vertex's own, build a convolution "
+        f"that drops other numbers without, or train on one worker"
     )
 
 

@@ -9,7 +9,7 @@ from torch_geometric.nn import FiLMConv
 
 from weft.exchange import to_columns, to_owners
 from weft.nn import sums
-from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense
+from weft.nn.convolution import REDUCE, Call, Convolution, Sliced, dense, plain_linear
 from weft.operations import Lists, operations_on
 from weft.placements import Edges, Merge, SliceLayer, SplitLayer, in_ranges, pieces_of
 from weft.sampling import Block, BlockRange
@@ -30,9 +30,9 @@ class Film(Convolution):
         """The destination's own row says how edges scale and shift, and is modulated itself."""
         conv, x = self.conv, dense(self.conv.lins[0], call.whole_rows)
         own = call.own
-        beta, gamma = conv.film_skip(own).split(conv.out_channels, dim=-1)
+        beta, gamma = _modulation(call, conv.film_skip)
         out = conv.act(gamma * dense(conv.lin_skip, own) + beta)
-        beta, gamma = (part.contiguous() for part in conv.films[0](own).split(conv.out_channels, dim=-1))
+        beta, gamma = (part.contiguous() for part in _modulation(call, conv.films[0]))
         return out + call.layer.merge(_Modulated(gamma, beta, REDUCE[conv.aggr]), x)
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
@@ -41,6 +41,13 @@ class Film(Convolution):
 
     def sliced(self, wide: int, out: int) -> Sliced:
         return Sliced(out, 3)
+
+
+def _modulation(call: Call, film: torch.nn.Module) -> tuple[Tensor, ...]:
+    """How destinations shift and scale; a network of one's own is row by row, as outside of convolutions."""
+    own = call.own
+    both = film(own) if plain_linear(film) else call.run.by_row(film, call.depth + 1, own)
+    return both.split(call.conv.out_channels, dim=-1)
 
 
 class _Modulated(Merge):
