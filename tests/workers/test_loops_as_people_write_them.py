@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SuperGATConv
+from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SuperGATConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -200,6 +200,50 @@ def test_what_two_models_count_steps_once_a_batch(parts):
             sum(loss_of(run, part, batch) for run in runs).backward()
     assert [model.calls for model in models] == [len(loader)] * 2
     loader.close()
+
+
+class Means(Model):
+    def __init__(self, width):
+        super().__init__(width)
+        self.first = SAGEConv(width, 8)
+
+
+@pytest.mark.parametrize("kind", [Model, Sums, Means])
+@pytest.mark.parametrize("how", ["full graph", "no prefetch", "ahead"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_was_looked_at_in_inference_mode_is_trained_on(ranks, parts, kind, how, workers):
+    """A baseline before the first step, and a teacher's rows of each batch: they leave nothing in what is kept."""
+
+    def loop(world, folder, looks):
+        graph = open_graph(folder / str(world.size))
+        batches = {"fanouts": [-1, -1], "batch_size": 36, **({"prefetch": 0} if how == "no prefetch" else {})}
+        options = NUMBERS | ({"full_graph": True} if how == "full graph" else batches)
+        loader = weft.Loader(graph, world=world, **options)
+        with seeded(3):
+            model = kind(graph.num_features).double()
+        run, optimizer = weft.parallel(model, loader), torch.optim.SGD(model.parameters(), 0.5)
+
+        @torch.inference_mode()
+        def look(batches):
+            model.eval()
+            found = [run(batch) for batch in batches]
+            model.train()
+            assert all(len(rows) == len(batch.seeds) for rows, batch in zip(found, batches, strict=True))
+
+        if looks:
+            look([*loader.over(np.arange(50))])
+        for batch in loader:
+            if looks:
+                look([batch])
+            optimizer.zero_grad()
+            backward(run, batch)
+            run.sync()
+            optimizer.step()
+        run.close()
+        return flat(model)
+
+    for looked, plain in zip(ranks(workers, loop, parts, True), ranks(workers, loop, parts, False), strict=True):
+        assert torch.equal(looked, plain)
 
 
 @pytest.mark.parametrize("scale", [1, 21])

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import ClassVar, NoReturn, TypedDict
@@ -26,6 +27,16 @@ from weft.training.objectives import Examples, Objective, Targets, as_classes
 from weft.training.team import TrainingTeam, When
 
 _PARTED = "micro-batches, or models that migrate"
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """Within it torch.inference_mode() is but no_grad(): what batches and the full graph keep is trained on later."""
+    with ExitStack() as modes:
+        if torch.is_inference_mode_enabled():
+            modes.enter_context(torch.inference_mode(False))
+            modes.enter_context(torch.no_grad())
+        yield
 
 
 @dataclass
@@ -275,6 +286,7 @@ class Prepared:
     parts: list[Part]
     rest: Callable[[list[Part]], None] | None = None
 
+    @lasting()
     def finished(self) -> list[Part]:
         """The parts, for the thread that computes."""
         if self.rest is not None:
@@ -354,7 +366,10 @@ class PrefetchingFeed(Feed):
         """What was ordered, in order; later orders are begun when these are all under way."""
         prefetch = self.team.plan.prefetch
         if not prefetch:
-            yield from (self._prepare(order, 0).finished() for order in orders)
+            for order in orders:
+                with lasting():
+                    prepared = self._prepare(order, 0)
+                yield prepared.finished()
             return
         mine: deque[Future[Prepared]] = deque()
         left = deque(orders)
@@ -443,6 +458,7 @@ class WholeGraphFeed(Feed):
                     "forward make new rows of them (x = x * 2 in place of x *= 2)"
                 )
 
+    @lasting()
     def _part(self, examples: Examples, when: When) -> Part:
         if self._last is None or self._last[0] is not examples:
             self._last = examples, examples.owned(self.team.owners, self.team.comm).to(self.device)

@@ -16,7 +16,7 @@ from weft.nn import encoder_of, forward_of, kept_with_gradients, running_average
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
-from weft.training.batches import Batch, Part
+from weft.training.batches import Batch, Part, lasting
 from weft.training.beside import Beside, LoopDraws, check_draws
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
@@ -119,6 +119,7 @@ class Run:
         self.plan, self.plan_name = team.plan, str(team.plan)
         self.forward.use(team.background, self.meter, self.settings.budget)
 
+    @lasting()
     def __call__(self, batch: Batch | Part, *others: object) -> Tensor:
         """The rows of the batch's seeds that are computed here, in their order. All workers call this together.
 
