@@ -1294,6 +1294,21 @@ class OfNumbers(nn.Module):
         return self.second(self.first(h, edge_index).relu(), edge_index)
 
 
+class Indexes(OfNumbers):
+    def forward(self, x, edge_index):
+        ids, table = x[:, 0].abs().long() % 9, self.table.weight
+        if self.how == "added":
+            return self.second(self.first(x[:, :5], edge_index) + F.pad(table, (0, 3))[ids], edge_index)
+        rows = table[ids] if self.how == "indexed" else table.index_select(0, ids)
+        return self.second(self.first(rows, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("how", ["indexed", "selected", "added"])
+def test_tables_that_are_indexed_are_refused_with_how_they_are_looked_up(graphs, how):
+    with pytest.raises(ModelError, match=r"F.embedding\(ids, table\), not (by )?table\[ids\]"):
+        weft.train(open_graph(graphs / "1"), Indexes(how), fanouts=(3, 2), epochs=1)
+
+
 @pytest.mark.parametrize("how", ["embedding", "bag", "one_hot"])
 @pytest.mark.parametrize("options", [{"plan": "snp"}, {"plan": "split"}, {"full_graph": True}])
 def test_features_that_are_looked_up_in_a_table(ranks, graphs, how, options):

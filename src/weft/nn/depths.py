@@ -333,8 +333,8 @@ def answered(
             ) from None
         raise ModelError(
             f"{type(model).__name__} does not run on rows of {width} features: build it for as many as the graph has, and "
-            f"for any number of rows, of which each convolution leaves fewer: h.size(0) behind it, not x.size(0) before it "
-            f"({error})"
+            f"for any number of rows, of which each convolution leaves fewer: h.size(0) behind it, not x.size(0) before it, "
+            f"and F.embedding(ids, table), not table[ids] ({error})"
         ) from error
     except WeftError:
         raise

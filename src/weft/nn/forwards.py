@@ -31,6 +31,7 @@ def not_of_vertices(x: object) -> str:
     return (
         f"{type(x).__name__} in place of the vertices' rows: pass it the rows that came into the model's forward, or what "
         f"row-wise operations and convolutions made of them (what transposes or sorts them, or picks some, makes other "
-        f"rows, even if it is undone: leave it out; a map by type of vertices is sum((node_type == kind)[:, None] * "
+        f"rows, even if it is undone: leave it out; a table is looked up by F.embedding(ids, table), not by table[ids] or "
+        f"index_select; a map by type of vertices is sum((node_type == kind)[:, None] * "
         f"linear(x) for kind, linear in enumerate(linears)))"
     )
