@@ -307,6 +307,10 @@ def test_a_loss_is_a_function(parts):
         trained(loss=F.cross_entropy)
     with pytest.raises(TrainingError, match=r"gave a float for 50 vertices"):
         trained(loss=lambda rows, labels: 1.0)
+    with pytest.raises(
+        TrainingError, match=r"for 50 vertices: .*take the mean of each row, .*loss\(rows, labels\).mean\(1\)"
+    ):
+        trained(loss=lambda rows, labels: F.mse_loss(rows, torch.zeros_like(rows), reduction="none"))
 
 
 @pytest.mark.parametrize("options", [{}, {"micro_batches": 2}])

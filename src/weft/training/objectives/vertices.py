@@ -239,10 +239,14 @@ class LossObjective(VertexObjective):
             self._loss.to(rows)
         losses = self._loss(rows, labels)
         if not isinstance(losses, Tensor) or losses.shape != (len(rows),):
-            got = f"tensor of shape {tuple(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            got, remedy = type(losses).__name__, "torch's losses do, with reduction='none'"
+            if isinstance(losses, Tensor):
+                got = f"tensor of shape {tuple(losses.shape)}"
+                if losses.dim() > 1 and len(losses) == len(rows):
+                    remedy = "take the mean of each row, as in lambda rows, labels: loss(rows, labels).mean(1)"
             raise TrainingError(
                 f"the loss function gave a {got} for {len(rows)} vertices: it must give a number for each, so that workers "
-                f"can add them up (torch's losses do, with reduction='none')"
+                f"can add them up ({remedy})"
             )
         return losses
 
