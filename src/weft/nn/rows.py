@@ -79,8 +79,8 @@ class Pass:
         """The key of the next dropout call; calls are counted, as a model makes the same ones each time."""
         if self.key is None or not self.keys:
             raise ModelError(
-                "a model in training mode draws dropout for batches of training only: call model.eval() before it is run "
-                "on others (loader.over(...)), or loop over the loader itself"
+                "a model draws dropout for batches of training only: call model.eval() before it is run on others "
+                "(loader.over(...)), and give F.dropout training=self.training, or it drops in eval mode, too"
             )
         if self.backward != torch._C._current_graph_task_id():
             raise ModelError(COMPUTED_AGAIN)

@@ -462,6 +462,26 @@ def test_dropout_without_a_key_is_refused():
         run_model(model, make_graph()[0], rand(120, WIDTH), torch.arange(3), 2)
 
 
+class AlwaysDrops(nn.Module):
+    """As F.dropout does by default; in its convolution, or behind it."""
+
+    def __init__(self, within):
+        super().__init__()
+        self.within, self.conv = within, SAGEConv(WIDTH, CLASSES, aggr="median" if within else "mean")
+        if within:
+            self.conv.message = lambda x_j: F.dropout(x_j)
+
+    def forward(self, x, edge_index):
+        h = self.conv(x, edge_index)
+        return h if self.within else F.dropout(h)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_dropout_in_eval_mode_is_refused_with_what_to_give(within):
+    with pytest.raises(ModelError, match=r"eval mode.*give F.dropout training=self.training|give .*in eval mode, too"):
+        run_model(AlwaysDrops(within).double().eval(), make_graph()[0], rand(120, WIDTH), torch.arange(3), 1)
+
+
 def test_sampled_gcn_is_unbiased():
     """The mean of one sampled layer over many epochs comes close to the full layer: sums are scaled by degree / drawn."""
     graph, edge_index = make_graph()

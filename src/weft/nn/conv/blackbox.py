@@ -206,7 +206,10 @@ def _is_of_edges(
         alone, *beside = (forward(*graph) for graph in tried.graphs())
     if alone is None or (training and drawn.shapes):
         return True
-    return all(other is not None and alike(alone, other) for other in beside)
+    same = all(other is not None and alike(alone, other) for other in beside)
+    if drawn.shapes and not same:
+        raise ModelError(f"{conv} draws random numbers in eval mode, too: give F.dropout training=self.training")
+    return same
 
 
 class _OwnForward(Merge):
