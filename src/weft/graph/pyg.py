@@ -43,8 +43,12 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     if "adj_t" not in leave_out:
         data = _with_edge_lists(data)
     check_left_out(type(data).__name__, _unused(data, leave_out), leave_out, _WHY_UNUSED)
+    if "edge_attr" in leave_out:  # be it features of edges, or weights
+        data = copy.copy(data)
+        for store in data.stores:
+            store.pop("edge_attr", None)
     if hasattr(data, "node_types"):
-        return _source_of_types(data, leave_out)
+        return _source_of_types(data)
     if getattr(data, "edge_index", None) is None:
         raise InputError(f"{type(data).__name__} has no edge_index (nor adj_t): give it edges as [2, edges]")
     edge_index = _array(data.edge_index)
@@ -60,7 +64,7 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     if types is not None and not types.any():
         types = None
     names, kinds = (getattr(data, name, None) for name in ("_node_type_names", "_edge_type_names"))
-    of_edges = None if "edge_attr" in leave_out else _edge_features(data)
+    of_edges = _edge_features(data)
     return Source(
         int(data.num_nodes),
         numbered(edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")), of_edges),
@@ -109,7 +113,7 @@ def _unfold(store: "BaseStorage") -> None:
     del store.adj_t
 
 
-def _source_of_types(data: "HeteroData", leave_out: Collection[str]) -> Source:
+def _source_of_types(data: "HeteroData") -> Source:
     """Vertices type by type, in the order of the `HeteroData`; each kind of edges is a relation."""
     names = list(data.node_types)
     counts = [_count(data, name) for name in names]
@@ -122,7 +126,7 @@ def _source_of_types(data: "HeteroData", leave_out: Collection[str]) -> Source:
     parts = [_edges(data, kind, starts) for kind in data.edge_types]
     edge_index = np.concatenate(parts, axis=1)
     relation = np.repeat(np.arange(len(parts), dtype=np.int32), [part.shape[1] for part in parts])
-    of_edges = None if "edge_attr" in leave_out else _edge_features_of_types(data)
+    of_edges = _edge_features_of_types(data)
     return Source(
         sum(counts),
         numbered(edges_in_memory(edge_index, _weights_of_types(data), relation), of_edges),
@@ -144,7 +148,7 @@ def _unused(data: "Data | HeteroData", leave_out: Collection[str]) -> Iterator[s
         used = {"x", "y", "edge_index", "edge_type", "node_type"}
         if several_stores:
             used = {"edge_index"} if "edge_index" in store else {"x", "y"} if store._key is not None else set()
-        used |= {"edge_attr"} if _attributes_are_weights(store) else {"edge_weight", *({"edge_attr"} - {*leave_out})}
+        used |= {"edge_attr"} - {*leave_out} | (set() if _attributes_are_weights(store) else {"edge_weight"})
         if "train_mask" in store and ("y" in store or not several_stores):
             used |= {"train_mask", "val_mask", "test_mask"}
         yield from (name for name, value in store.items() if name not in used and getattr(value, "ndim", 0) > 0)

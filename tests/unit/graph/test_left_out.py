@@ -45,6 +45,17 @@ def test_attributes_of_one_column_are_weights():
     assert Graph.from_pyg(data(edge_attr=torch.ones(3, 1))).edge_weight.tolist() == [1, 1, 1]
 
 
+def test_attributes_that_are_left_out_are_no_weights_either():
+    given = data(edge_attr=torch.full((3, 1), 2.0))
+    assert Graph.from_pyg(given, leave_out=("edge_attr",)).edge_weight is None
+    assert Graph.from_pyg(given).edge_weight.tolist() == [2, 2, 2]  # it is as it was
+    kinds = HeteroData({"a": {"x": torch.zeros(3, 2)}})
+    for name, columns in (("one", 1), ("several", 4)):
+        kinds["a", name, "a"].edge_index, kinds["a", name, "a"].edge_attr = EDGES, torch.full((3, columns), 2.0)
+    graph = Graph.from_pyg(kinds, leave_out=("edge_attr",))
+    assert graph.num_edges == 6 and graph.edge_weight is None and graph.edge_features is None
+
+
 def test_masks_without_a_training_mask_are_refused():
     with pytest.raises(InputError, match="has val_mask"):
         Graph.from_pyg(data(val_mask=torch.ones(3, dtype=torch.bool)))
