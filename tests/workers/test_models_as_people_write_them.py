@@ -147,6 +147,16 @@ def test_dropout_of_rows_in_a_black_box_is_by_vertex_though_there_be_as_many_edg
     assert as_many, "no block had as many rows as edges: there is nothing to tell apart"
 
 
+class CountsBoth(OwnRows):
+    def forward(self, x, edge_index):
+        assert torch.cat([edge_index.new_tensor([2]), edge_index.new_tensor([3])]).tolist() == [2, 3]
+        return super().forward(x, edge_index)
+
+
+def test_two_numbers_that_are_put_together_are_no_edges(ranks, graphs):
+    agree(ranks, graphs, lambda: Two(CountsBoth))
+
+
 class AddsLoops(MessagePassing):
     """Attention as people write it, with loops beside those that are there."""
 
@@ -1682,6 +1692,21 @@ def test_networks_that_modulate_take_a_row_alone(ranks, graphs):
     assert np.isfinite(loss)
     found, expected = on_the_whole_graph(graphs, make().double())
     torch.testing.assert_close(found, expected)
+
+
+def biased(width, out):
+    conv = GATConv(width, out)
+    conv.lin = nn.Linear(width, out)
+    return conv
+
+
+def test_a_map_that_was_given_a_bias_has_it_under_all_plans(ranks, graphs):
+    """Or is refused: where columns are shared out, its products are added up."""
+    found, expected = on_the_whole_graph(graphs, Two(biased).double())
+    torch.testing.assert_close(found, expected)
+    agree(ranks, graphs, lambda: Two(biased), plan="split")
+    with pytest.raises(ModelError, match="needs whole rows, so its layer can't be placed by columns"):
+        ranks(2, lambda world: losses(world, graphs, lambda: Two(biased), plan="nfp"))
 
 
 def test_hops_are_those_of_the_module_as_it_is(graphs):

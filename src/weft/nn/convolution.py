@@ -52,9 +52,9 @@ class Call:
         return self.x
 
     def mapped(self, module: nn.Module) -> Tensor:
-        """The rows here by a linear layer without bias; where they are slices, these by their part of its matrix."""
+        """The rows here by a linear layer; where they are slices, these by their part of its matrix, which has no bias."""
         layer = self.layer
-        if layer.whole_rows or not is_matrix(module):
+        if layer.whole_rows or not is_matrix(module) or module.bias is not None:
             return dense(module, self.whole_rows)
         return linear(layer.real(self.x), layer.share(cast(Tensor, module.weight)))
 

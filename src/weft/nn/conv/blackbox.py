@@ -352,7 +352,7 @@ class _OnBlock(TorchFunctionMode):
         if func is F.dropout:
             return self._dropout(*args, **kwargs)
         out = func(*args, **kwargs)
-        if func in _JOINING and out.shape[:1] == (2,) and out.dtype == torch.int64:
+        if func in _JOINING and out.dim() == 2 and len(out) == 2 and out.dtype == torch.int64:
             self._joined = out
         return out
 
