@@ -36,6 +36,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, scatter, so
 from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
+from weft.nn.convolution import is_matrix
 from weft.nn.depths import walk
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forwards_replaced, taken_by
@@ -225,6 +226,11 @@ class _Answers:
         root = conv.lin_r(x_own) if conv.root_weight else None
         if not last:
             out = conv.lin_l(x) if root is None else conv.lin_l(x) + root
+        elif not is_matrix(conv.lin_l):
+            raise ModelError(
+                f"{conv}: its lin_l is more than a matrix (it has hooks, as of nn.utils.weight_norm, or a forward of its "
+                f"own): take torch.nn.utils.parametrizations, or train with plan tp or halo"
+            )
         else:  # the bias, too, is not mixed: vertices without neighbours have it
             rows = nn.functional.linear(x, conv.lin_l.weight)
             out = self._propagate(rows, _beside(root, conv.lin_l.bias, rows))

@@ -268,6 +268,21 @@ def test_what_cannot_be_decoupled_is_named(conv):
         Decoupled(Model(conv))
 
 
+@pytest.mark.parametrize("made", [nn.utils.weight_norm, nn.utils.parametrizations.weight_norm])
+def test_a_last_matrix_that_is_made_anew_each_time_is_learned_or_refused(graph, made):
+    x, edge_index, _ = graph
+    model = GraphSAGE(WIDTH, 5, 2, CLASSES).double()
+    model.convs[-1].lin_l = made(nn.Linear(5, CLASSES).double())
+    if made is nn.utils.weight_norm:  # by a hook
+        with pytest.raises(ModelError, match=r"lin_l is more than a matrix .*take torch.nn.utils.parametrizations"):
+            Decoupled(model)(x, edge_index)
+        return
+    for _ in range(2):
+        out = Decoupled(model)(x, edge_index)
+        out.sum().backward()
+        torch.testing.assert_close(out, model(x, edge_index))
+
+
 def test_convolutions_side_by_side_are_refused(graph):
     with pytest.raises(ModelError, match="side by side"):
         Decoupled(Model(GCNConv, side_by_side=True).double())(*graph[:2])
