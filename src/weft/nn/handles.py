@@ -25,6 +25,7 @@ _HARMLESS = (
     "grad_fn",
 )
 _TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
+_AS_THEY_ARE = ("contiguous", "clone", "detach")
 
 
 class Handle(Tensor):
@@ -120,10 +121,10 @@ def _makes_column(function: str, args: tuple, kwargs: dict[str, Any]) -> bool:
 def _keeps_values(handle: Handle, function: str, given: tuple) -> bool:
     """Does a function only move values, or convert them to a type in which they are the same?"""
     wanted: torch.dtype | None = _TYPES.get(function)
-    if function == "to":
+    if function in ("to", "type_as"):
         types = [one.dtype if isinstance(one, Tensor) else one for one in given]
         wanted = next((one for one in types if isinstance(one, torch.dtype)), None)
     elif wanted is None:
-        return False
-    kept = ("long", "int") if handle.stands_for == "edge_type" else ("float", "double")
+        return function in _AS_THEY_ARE
+    kept = {"edge_type": ("long", "int"), "edge_index": ("long",)}.get(handle.stands_for, ("float", "double"))
     return wanted is None or wanted in [_TYPES[name] for name in kept]

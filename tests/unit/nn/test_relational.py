@@ -229,6 +229,7 @@ def test_memory_goes_by_the_pairs_that_there_are():
 CONVERTED = {
     "long": lambda types, x: types.long(),
     "int": lambda types, x: types.int(),
+    "as they are": lambda types, x: types.clone().detach().contiguous().type_as(types),
     "to": lambda types, x: types.to(x.device).to(x.device, dtype=torch.long, non_blocking=True),
 }
 
@@ -239,7 +240,7 @@ class Converted(One):
         self.how = how
 
     def forward(self, x, edge_index, edge_type):
-        return self.conv(x, edge_index.to(x.device), self.how(edge_type, x))
+        return self.conv(x, edge_index.to(x.device).long().contiguous(), self.how(edge_type, x))
 
 
 @pytest.mark.parametrize("how", CONVERTED)
@@ -254,8 +255,10 @@ class TestMistakes:
                 super().__init__(GCNConv(WIDE, CLASSES), lambda types, x: self.weights(types).view(-1))
                 self.weights = nn.Embedding(RELATIONS, 1)
 
-        floats = Converted(GCNConv(WIDE, CLASSES), lambda types, x: types.float())
-        for model, name in ((Embeds(), "embedding"), (floats, "float")):
+        floats, alike = (
+            Converted(GCNConv(WIDE, CLASSES), how) for how in (lambda t, x: t.float(), lambda t, x: t.type_as(x))
+        )
+        for model, name in ((Embeds(), "embedding"), (floats, "float"), (alike, "type_as")):
             with pytest.raises(ModelError, match=rf"edges outside of a convolution \({name} in "):
                 assert BlockModel(model, WIDE).depth
 
