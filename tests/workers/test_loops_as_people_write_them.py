@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils import prune
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.nn import GATConv, GCNConv, GINConv, SAGEConv, SuperGATConv
+from torch_geometric.nn import GCN, GATConv, GCNConv, GINConv, GraphSAGE, SAGEConv, SuperGATConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -164,6 +164,29 @@ def test_two_models_run_the_same_batches(ranks, parts, plan, kinds):
         return flat(*models)
 
     agree(ranks, parts, plan, loop)
+
+
+@pytest.mark.parametrize("plan", ["halo", "tp", "tp-decoupled"])
+def test_two_models_run_on_the_full_graph(ranks, parts, plan):
+    def loop(world, folder, plan):
+        loader = weft.Loader(open_graph(folder / str(world.size)), full_graph=True, plan=plan, world=world, **NUMBERS)
+        with seeded(3):
+            models = [kind(6, 8, 3, 4).double() for kind in (GCN, GraphSAGE)]
+        runs = [weft.parallel(model, loader) for model in models]
+        optimizer = torch.optim.SGD([p for model in models for p in model.parameters()], 0.5)
+        for batch in (batch for _ in range(3) for batch in loader):
+            optimizer.zero_grad()
+            sum(loss_of(run, batch, batch) for run in runs).backward()
+            for run in runs:
+                run.sync()
+            optimizer.step()
+        for run in runs:
+            run.close()
+        return flat(*models)
+
+    (alone,) = ranks(1, loop, parts, plan if plan == "tp-decoupled" else None)
+    for each in ranks(3, loop, parts, plan):
+        assert (each - alone).abs().max() < 1e-10
 
 
 @pytest.mark.parametrize("kinds", [("black", "fast"), ("fast", "black")])

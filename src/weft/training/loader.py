@@ -257,6 +257,11 @@ class Loader:
             self._feed.schedule.restore(state)
 
     @property
+    def ready(self) -> bool:
+        """Is there a model that its plan is made for?"""
+        return self._feed is not None
+
+    @property
     def feed(self) -> Feed:
         """What makes batches ready."""
         if self._feed is None:

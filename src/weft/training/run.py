@@ -114,6 +114,10 @@ class Run:
         if isinstance(plan, str):
             plan = plan_for(self.settings.changed(plan=plan), self.encoder, self.forward.depth)
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Go by what the loader's batches are made by now."""
         self.feed = self.loader.feed
         team = self.feed.team
         self.plan, self.plan_name = team.plan, str(team.plan)
@@ -131,6 +135,8 @@ class Run:
             raise ConfigError(
                 "run takes a batch of its loader, which has rows and edges: run(batch), not run(x, edge_index)"
             )
+        if self.loader.ready and self.feed is not self.loader.feed:  # which got another model since
+            self._follow()
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
         part.runs += 1
