@@ -149,7 +149,7 @@ def convolve(
         and weight <= convolution.weighted
     )
     if not served and not isinstance(convolution, BlackBox):
-        convolution = BlackBox(conv)
+        convolution = BlackBox.instead_of(convolution)
     if layer.here.drawn is not None:
         _check_adds_up(convolution)
     out = convolution.run(Call(conv, x, depth, layer, program, run, weight, types, others))

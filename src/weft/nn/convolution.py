@@ -115,6 +115,7 @@ class Convolution(ABC):
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
     # How rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be.
     mixing: str | None = None
+    as_it_is: "Convolution | None" = None  # a black box of the module, where it was run as that
 
     def __init__(self, conv: MessagePassing) -> None:
         self.conv = conv

@@ -39,7 +39,7 @@ from weft.planner.task import Task, Workers
 
 _KNOWN = tuple(f"{package.__path__[0]}{os.sep}" for package in (torch, torch_geometric, weft))  # by their versions
 _FILES = "task-*.json"
-_TOLD = {field.name for field in fields(ModelCost)}
+_TOLD, _OF_LAYER = ({field.name for field in fields(kind)} for kind in (ModelCost, LayerCost))
 
 
 class Tried(NamedTuple):
@@ -151,7 +151,7 @@ def _file_of(kind: type) -> str:
 
 def _cost_of(said: dict[str, Any]) -> ModelCost:
     """Costs from plain data; a ValueError where they are none, or those of a version that told others."""
-    if set(said) != _TOLD:
+    if set(said) != _TOLD or any(set(one) != _OF_LAYER for one in said["layers"]):
         raise ValueError("not what a step costs")
     cost = ModelCost(**said | {"layers": [LayerCost(**one) for one in said["layers"]]})
     device_pace = 0.0 if cost.device_pace is None else cost.device_pace

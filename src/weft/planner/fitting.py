@@ -18,8 +18,10 @@ from weft.planner.cluster import KINDS, Cluster
 from weft.planner.planner import Planner
 from weft.planner.price import PARTS, PREPARES, TRAINS, Price, held_up
 
-# How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
-_TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
+# How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took,
+# at least and at most. How many times as long a model takes in training is much the same on all machines, and what it takes alone was
+# timed within a share of it: epochs of one model do not tell that share from the times.
+_TOGETHER, _EACH, _STAGE, _NOISE, _TIMES = 0.5, 0.3, 0.05, 0.2, 0.1
 _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
 _LEFT = 0.1  # at least, of what a cost was known to be: as they change by factors, one at zero would stay there
 _EPOCH = 0.1  # of an epoch's seconds, as they are told when all costs are right
@@ -53,13 +55,11 @@ def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     kinds, units, seconds, trust, pace = told_by(cluster, seen)
     then = {kind: cluster.work[kind] * (pace / cluster.work["pace"]) for kind in kinds[:-2]}
     known = np.array([*then.values(), *(cluster.work[kind] for kind in kinds[-2:])])
-    weights = trust / (_STAGE * _counting(seconds))
-    said = np.column_stack([units * known, np.zeros(len(units))]) * weights[:, None]
-    alike = np.column_stack([np.eye(len(kinds)), np.full(len(kinds), -1.0)]) / _EACH
-    together = np.append(np.zeros(len(kinds)), 1.0) / _TOGETHER
-    rows, aims = np.vstack([said, alike, together]), [*(seconds * weights), *np.zeros(len(kinds)), 1 / _TOGETHER]
-    factors = _LEFT + nonnegative(rows, aims - _LEFT * rows.sum(1))
-    work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors[:-1]).tolist(), strict=True))
+    factors = _factors(units * known, seconds, trust, _STAGE)
+    off = np.minimum(np.abs(units @ (known * factors) - seconds) / _counting(seconds), _NOISE)
+    noise = math.sqrt(float(np.average(off**2, weights=trust**2)))
+    factors = _factors(units * known, seconds, trust, max(_STAGE, noise))
+    work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors).tolist(), strict=True))
     before, count = (cluster.work["busy"], math.log(cluster.work["overlap"])), len(seen)
 
     def doubt(busy: float, overlap: float) -> float:
@@ -67,6 +67,22 @@ def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
         return far * _EPOCH**2 / count
 
     return work | side_by_side(*as_batches(cluster, work, seen), doubt)
+
+
+def _factors(said: np.ndarray, seconds: np.ndarray, trust: np.ndarray, noise: float) -> np.ndarray:
+    """How many times what is known each cost is: the last two are ratios, which a slower machine has alike.
+
+    `said`: seconds of each row by kind of work, as is known. `noise`: how far off seconds are, as a share.
+    """
+    weights, kinds = trust / (noise * _counting(seconds)), said.shape[1]
+    rows = np.column_stack([said, np.zeros(len(said))]) * weights[:, None]
+    alike = np.column_stack([np.eye(kinds), np.full(kinds, -1.0)]) / _EACH
+    alike[-2:] *= _EACH / _TIMES
+    alike[-2:, -1] = 0.0
+    together = np.append(np.zeros(kinds), 1.0) / _TOGETHER
+    rows = np.vstack([rows, alike, together])
+    aims = np.array([*(seconds * weights), *np.zeros(kinds - 2), *[1 / _TIMES] * 2, 1 / _TOGETHER])
+    return _LEFT + nonnegative(rows, aims - _LEFT * rows.sum(1))[:-1]
 
 
 def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:

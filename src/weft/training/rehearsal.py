@@ -74,7 +74,7 @@ class Scene(NamedTuple):
 SCENES = (
     Scene(128, (10, 5, 5), 32, _PLANS, 4),
     Scene(24, (3, 3, 3), 32, (_PLANS[0], *_PLANS[-2:]), 2),
-    Scene(256, (3, 20, 20), 256, (_PLANS[0], _PLANS[1], _PLANS[-1]), 2),
+    Scene(256, (3, 12, 12), 256, (_PLANS[0], _PLANS[1], _PLANS[-1]), 2),
 )
 
 

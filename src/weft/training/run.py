@@ -243,8 +243,12 @@ class Run:
             _kernels.return_freed_memory()
         torch.set_num_threads(self.threads)
         gc.unfreeze()
+        self.settle()
+
+    def settle(self) -> None:
+        """Let what is here by now stay: going through it again and again would cost a twentieth of a step."""
         gc.collect()
-        gc.freeze()  # what is here by now stays: going through it again and again would cost a twentieth of a step
+        gc.freeze()
 
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""

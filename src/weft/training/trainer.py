@@ -173,7 +173,7 @@ class Trainer:
         if change.plan is not None:
             with self.world.during("the change of plans"):
                 self.use(change.plan)
-            self.run.prepare()
+            self.run.settle()
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's terms, and backward for each of its parts; update.

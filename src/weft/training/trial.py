@@ -13,6 +13,7 @@ from weft.plan import Plan
 from weft.planner import Answer, Prediction
 
 WORTH = 0.95  # of the present plan's time: one that takes more is not worth a switch, as chance does as much
+_LIKE = 0.2  # of how far predictions are off: by so much those of the likest plans are beside each other
 _FEW, _MANY = 8, 40  # batches that a plan is timed for at least, and at most,
 _SURE = 0.02  # until their mean is known to this share (standard error)
 _LOOK = 4  # batches after which it is looked at again whether that is so, or whether the plan is slower beyond doubt:
@@ -32,8 +33,11 @@ def rivals(answer: Answer, present: Prediction | None = None, known: Collection[
     cache alone.
     """
     best = present or answer.best
-    most = best.seconds * (1 + 2 * answer.off)
-    close = [one for one in answer.predictions if one.excluded is None and one.seconds <= most]
+
+    def is_close(one: Prediction) -> bool:
+        return one.excluded is None and one.seconds <= best.seconds * (1 + 2 * answer.off * apart(best, one))
+
+    close = [one for one in answer.predictions if is_close(one)]
     close = [one for one in close if one.plan != best.plan and one.plan.wire == best.plan.wire]
     found = [best]
 
@@ -51,6 +55,16 @@ def differences(one: Plan, other: Plan) -> int:
     layers = sum(a != b for a, b in zip(one.layers, other.layers, strict=True))
     options = (field.name for field in fields(Plan) if field.name not in ("layers", "cache", "cache_per"))
     return layers + sum(getattr(one, name) != getattr(other, name) for name in options)
+
+
+def apart(one: Prediction, other: Prediction) -> float:
+    """How far two predictions may be off beside each other, as a share of what any may: what plans have alike is alike off.
+
+    They differ in seconds of stages; or they do other things in the same seconds.
+    """
+    whole = sum(one.stages.values()) + sum(other.stages.values())
+    differ = sum(abs(seconds - other.stages[stage]) for stage, seconds in one.stages.items())
+    return min(1.0, max(_LIKE, 2 * differ / whole)) if whole else 1.0
 
 
 @dataclass(frozen=True)
@@ -207,11 +221,12 @@ class Trial:
 
     def _affordable(self, present: Timed, left: int) -> int:
         """How many plans may be tried: as long as they save more than they cost, as expected, and cost little of the run."""
-        first, step, batches = present.prediction, present.seconds, _MANY // 2
+        first, step, batches = present.prediction, present.seconds, _MANY
         back = self.change + first.once  # to return to the first one
         spare = _COST * left * step - back
         for number, rival in enumerate(self._waiting):
-            saves, longer = expected(rival.seconds / first.seconds - 1, math.sqrt(2) * self._off)
+            off = math.sqrt(2) * self._off * apart(first, rival)
+            saves, longer = expected(rival.seconds / first.seconds - 1, off)
             costs = self.change + rival.once + (rival.plan.prefetch + 2 + batches) * step * longer
             spare -= costs
             if spare < 0 or saves * (left - batches) * step < costs + back:
