@@ -19,8 +19,8 @@ from weft.planner.planner import Planner
 from weft.planner.price import PARTS, PREPARES, TRAINS, Price, held_up
 
 # How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took,
-# at least and at most. How many times as long a model takes in training is much the same on all machines, and what it takes alone was
-# timed within a share of it: epochs of one model do not tell that share from the times.
+# at least and at most. How many times as long as alone a model takes in training is much the same on all machines, and what
+# it takes alone was timed within a share of that: the epochs of one model do not tell the two from each other.
 _TOGETHER, _EACH, _STAGE, _NOISE, _TIMES = 0.5, 0.3, 0.05, 0.2, 0.1
 _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
 _LEFT = 0.1  # at least, of what a cost was known to be: as they change by factors, one at zero would stay there

@@ -176,10 +176,11 @@ class _Bench:
     def cost(self, splits: bool) -> LayerCost:
         """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
         fixed, source, destination, edge, ahead = self.whole()
-        pushed, asked, few, *meanwhile = self.split(source, destination) if splits else [0.0] * 5
+        pushed, asked, few, out, back = self.split(source, destination) if splits else [0.0] * 5
         pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
         pulled = source * self._least  # are rows mapped that others send?
-        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile, max(0.0, few - fixed))
+        more = max(0.0, few - fixed)
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, out, back, more)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
