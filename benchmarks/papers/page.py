@@ -1,5 +1,6 @@
 """docs/papers.md and a page with plots, built from the records and nothing else."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -25,11 +26,12 @@ _TITLES = {
 _HEAD = """# The papers' evaluations on this machine
 
 Built by `python -m papers` from the records in `benchmarks/papers/records`: what each table or figure claims, what Weft
-measured, and whether the shape holds. The graphs are the real ones of `../shared/data` and generated ones; absolute figures
-are not those of the papers' clusters. `make papers PAPER=apt` measures a paper's sheets again: in ten
-minutes to half an hour on two quiet processors, as each sheet says below; with `QUICK=1`, on smaller graphs and with fewer
-cases, under three minutes, graphs made first included. A sheet shows its records of whole size, if there are any; the line
-below it says which size they are of.
+measured, and whether the shape holds: in all cases and, mostly, by at least half of the paper's gain. Where it does in some
+cases, or by less, it holds in part. On the clock nothing can be told where epochs that should take as long differ as much.
+The graphs are the real ones of `../shared/data` and generated ones; absolute figures are not those of the papers' clusters.
+`make papers PAPER=apt` measures a paper's sheets again: in ten minutes to half an hour on two quiet processors, as sheets
+say below; with `QUICK=1`, on smaller graphs and with fewer cases, under three minutes, graphs made first included. A sheet
+shows its records of whole size, if there are any; the line below it says which size they are of.
 """
 DOCS = ROOT / "docs"
 PICTURES = DOCS / "pictures" / "papers"
@@ -54,8 +56,13 @@ def markdown(folder: Path) -> str:
         ]
         drawn = [f"![{name}]({PICTURES.relative_to(DOCS)}/{name}.svg)\n" for name in pictures(paper, folder)]
         if shown:
-            parts += [f"## {_TITLES[paper]}\n", *drawn, *shown]
+            parts += [f"## {_TITLES[paper]}\n", *drawn, *shown, *(f"Left out: {what}\n" for what in left_out(paper))]
     return "\n".join(parts)
+
+
+def left_out(paper: str) -> list[str]:
+    """What the paper claims besides, of which there is no sheet."""
+    return [what for what in [getattr(import_module(f"papers.{paper}"), "LEFT_OUT", "")] if what]
 
 
 def pictures(paper: str, folder: Path) -> Mapping[str, str]:
@@ -79,7 +86,8 @@ def terminal(sheet: Sheet, records: Records, size: Size) -> str:
 
 def verdict(finding: Finding) -> str:
     """Whether the shape holds, in words."""
-    word = {True: "holds", False: "does not hold", None: "can't be told"}[finding.holds]
+    less = "in part" if finding.partly else "does not hold"
+    word = {True: "holds", False: less, None: "can't be told"}[finding.holds]
     return f"{word}: {finding.why}" if finding.why and not finding.holds else word
 
 
@@ -94,8 +102,10 @@ def html(folder: Path) -> str:
             if measured(sheet, records, size_of(sheet, records))
         ]
         drawn = [element("figure", drawing) for drawing in pictures(paper, folder).values()]
+        plainly = [re.sub(r"\[(.*?)\]\(.*?\)", r"\1", what) for what in left_out(paper)]  # links are of the docs
+        without = [element("p", text(f"Left out: {what}"), class_="note") for what in plainly]
         if shown:
-            parts.append(section(text(_TITLES[paper]), "".join([*drawn, *shown])))
+            parts.append(section(text(_TITLES[paper]), "".join([*drawn, *shown, *without])))
     return document("The papers’ evaluations", *parts)
 
 

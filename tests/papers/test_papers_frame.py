@@ -135,6 +135,7 @@ def test_what_can_not_be_told_does_not_hold_and_does_not_fail():
         "holds",
         "does not hold: 3 are too few",
     ]
+    assert page.verdict(replace(said, holds=False, partly=True)) == "in part: 3 are too few"
 
 
 def test_hosts_need_root(monkeypatch):
@@ -214,12 +215,28 @@ def test_a_claim_on_the_clock_is_told_where_epochs_alike_differ_less(times, spre
     assert page.verdict(sheet.by_clock("fast", "faster", times, 1.05, spread, "so")).startswith(told)
 
 
+def test_a_gain_much_smaller_than_the_papers_holds_in_part():
+    told = [page.verdict(sheet.by_clock("fast", "so", times, 1.05, 1, "why", 2.0)) for times in (1.6, 1.4, 0.9)]
+    assert told == ["holds", "in part: why", "does not hold: why"]
+
+
+def test_what_a_paper_claims_besides_is_said(few, tmp_path, monkeypatch):
+    one = made()
+    monkeypatch.setattr(page, "sheets_of", lambda paper: [one] if paper == "leapgnn" else [])
+    run.measure(one, few, records.Records("leapgnn", tmp_path), "make")
+    monkeypatch.setattr("papers.leapgnn.LEFT_OUT", "all of [this](that.md).")
+    assert "Left out: all of [this](that.md).\n" in page.markdown(tmp_path)
+    assert "Left out: all of this." in page.html(tmp_path)
+
+
 def test_what_is_claimed_of_several_is_to_hold_of_all_of_them():
     fast, hardly, slow = (1.1, 3.0), (1.02, 3.0), (0.9, 3.0)
     told = [
         sheet.all_by_clock("faster", "so", each, 1.0).holds for each in ([fast], [fast, hardly], [fast, hardly, slow])
     ]
     assert told == [True, None, False]
+    assert sheet.all_by_clock("faster", "so", [fast, slow], 1.0).partly
+    assert not sheet.all_by_clock("faster", "so", [hardly, slow], 1.0).partly
     assert sheet.all_by_clock("faster", "so", [(1.02, 1.0), (1.1, 5.0)], 1.0).holds
 
 

@@ -32,7 +32,8 @@ def _finding(measured: Measured, claim: str, method: str, than: str, why: str = 
     both = {graph: (measured[f"{graph}, {method}"][by], measured[f"{graph}, {than}"][by]) for graph in values(measured)}
     more = {graph: ours / theirs - 1 for graph, (ours, theirs) in both.items()}
     told = ", ".join(f"{graph} {part:+.0%}" for graph, part in more.items())
-    return Finding(claim, f"{method}'s {by.split(',')[0]} in place of {than}'s: {told}", max(more.values()) < 0, why)
+    found = f"{method}'s {by.split(',')[0]} in place of {than}'s: {told}"
+    return Finding(claim, found, max(more.values()) < 0, why, partly=min(more.values()) < 0)
 
 
 def _compare_equal(measured: Measured) -> Iterator[Finding]:

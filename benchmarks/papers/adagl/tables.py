@@ -24,7 +24,8 @@ def _cases(variants: Variants, bench: Bench) -> Mapping[str, Callable[[], Figure
     return grid(run, bench, "{}, {}", bench.first(GRAPHS), variants)
 
 
-def _compare(claim: str, why: str, measured: Measured) -> Iterator[Finding]:
+def _compare(claim: str, least: float, why: str, measured: Measured) -> Iterator[Finding]:
+    """`least`: the share that it saves in the paper, of some the least."""
     others = {case: one for case, one in measured.items() if not case.endswith(AS_PUBLISHED)}
     saved = {
         case: 1 - measured[f"{case.split(', ')[0]}, {AS_PUBLISHED}"][WAITING] / one[WAITING]
@@ -33,13 +34,14 @@ def _compare(claim: str, why: str, measured: Measured) -> Iterator[Finding]:
     yield Finding(
         claim,
         "waiting in place of " + ", ".join(f"{case} {-part:+.0%}" for case, part in saved.items()),
-        min(saved.values()) > 0,
+        min(saved.values()) >= least / 2,
         why,
+        partly=max(saved.values()) >= least / 2,
     )
 
 
-def _sheet(number: str, title: str, variants: Variants, claim: str, why: str) -> Sheet:
-    return Sheet(f"Table {number}", title, ABOUT, partial(_cases, variants), partial(_compare, claim, why))
+def _sheet(number: str, title: str, variants: Variants, claim: str, least: float, why: str) -> Sheet:
+    return Sheet(f"Table {number}", title, ABOUT, partial(_cases, variants), partial(_compare, claim, least, why))
 
 
 SHEETS = (
@@ -48,6 +50,7 @@ SHEETS = (
         "coarsening",
         COARSENING,
         f"balls around training vertices wait {1 - 9.2 / 11.5:.0%} less than matched edges",
+        1 - 9.2 / 11.5,
         "balls of three hops hold much of so small a graph, so that few nodes are left to place",
     ),
     _sheet(
@@ -55,6 +58,7 @@ SHEETS = (
         "allocation of the coarse graph",
         ALLOCATION,
         f"the search waits {1 - 9.2 / 11.4:.0%} less than its greedy start",
+        1 - 9.2 / 11.4,
         "the authors' refining undoes some of what a search on coarse nodes found",
     ),
     _sheet(
@@ -62,6 +66,7 @@ SHEETS = (
         "coefficients of the objective",
         COEFFICIENTS,
         f"(0.3, 0.3, 0.4) waits {1 - 9.2 / 12.6:.0%}, {1 - 9.2 / 10.8:.0%} and {1 - 9.2 / 10.1:.0%} less than the others",
+        1 - 9.2 / 10.1,
         "what weighs communication most waits least where servers need not be as even",
     ),
 )

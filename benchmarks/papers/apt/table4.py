@@ -63,11 +63,13 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         len(winners) > 1,
         "seen as bytes; with seeds at home, and raw sums, source-node parallelism sends least in all of these",
     )
-    ahead = [figures[least(figures)] / figures[_LEAP] for figures in measured.values()]
+    ahead = sum(figures[_LEAP] < figures[least(figures)] for figures in measured.values())
     yield Finding(
-        "(not in the paper) seeds at home without another placement (leap) beside the four",
-        f"leap sends less than the best of the four in {sum(one > 1 for one in ahead)} of {len(ahead)}",
-        True,
+        "(not in the paper) seeds at home without another placement (leap) send less than the four",
+        f"leap sends less than the best of them in {ahead} of {len(measured)}",
+        ahead == len(measured),
+        "the four have seeds at home too, where that is less, and sums to send that are narrower than features",
+        partly=ahead > 0,
     )
 
 

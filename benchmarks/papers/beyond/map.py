@@ -1,4 +1,4 @@
-"""Which plan wins where: every strategy and the planner's own mix, told for a grid of widths, batches, links and skews."""
+"""Which plan wins where: every strategy and the planner's own plan, told for a grid of widths, batches, links and skews."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import median
@@ -77,9 +77,11 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     )
     gains = [named[name] / named[MIX] for named, name in zip(points, won, strict=True)]
     yield Finding(
-        "a mix of placements is faster than the best of the papers' strategies",
-        f"{median(gains):.2f} times at the median, up to {max(gains):.2f} times, nowhere slower",
-        min(gains) >= 0.999 and max(gains) > 1.1,
+        "the planner's plan, with a cache or halos computed again, is faster than the best of the strategies without",
+        f"{median(gains):.2f} times at the median, {min(gains):.2f} to {max(gains):.2f} times",
+        min(gains) > 1.05,
+        "at some points the best of them is what the planner finds",
+        partly=median(gains) > 1.05,
     )
 
 
@@ -88,8 +90,9 @@ SHEET = Sheet(
     "the fastest plan by hidden width, features, batches, link and skew",
     f"Seconds of an epoch of GraphSAGE on {HOSTS} hosts, a worker and a processor each, as the planner tells them: counted "
     "on the graph, work as on the machine of its reference.toml. Batches of fanouts 10,5 and 10,10,10, 64 seeds each, or "
-    "the full graph in two layers. Communities are even, R-MAT is skewed. `mix` is the plan that the planner finds, with "
-    "whatever placements, cache and wire it takes.",
+    "the full graph in two layers. Communities are even, R-MAT is skewed. `mix` is the plan that the planner finds: any "
+    "placements and, of batches, a cache (of all rows, where they fit; filling it, once, is no part of an epoch) or, on the "
+    "full graph, near halos that are computed again. The papers' strategies are without either.",
     _cases,
     _compare,
 )

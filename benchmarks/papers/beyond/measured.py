@@ -73,8 +73,9 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     yield Finding(
         "it is faster than the best of the papers' strategies",
         f"{_spread(gains)} times",
-        median(gains) > 1.0,
+        min(gains) > 1.0,
         f"{shared}: fewer bytes do not show where computing holds an epoch up",
+        partly=median(gains) > 1.0,
     )
     off = [abs(one[f"{name}{TOLD}"] / one[name] - 1) for one in measured.values() for name in clocked(one)]
     yield Finding(

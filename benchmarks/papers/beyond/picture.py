@@ -35,7 +35,8 @@ def draw(predicted: Measured, measured: Measured) -> str:
     ]
     width, height = across * len(told.BATCHES) + _GAP, down * len(rows) + 30
     legend = _text(
-        "fastest of the papers' strategies; below it, how many times faster the planner's mix is; framed: measured",
+        "fastest of the papers' strategies; below it, how many times faster the planner's plan is (caches and all); framed: "
+        "measured",
         8,
         height - 8,
     )

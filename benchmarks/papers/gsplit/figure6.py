@@ -14,7 +14,8 @@ CACHE, SEEDS, DEPTH = 0.25, 64, 3
 SYSTEMS = ("DGL", "PaGraph", "P3*", "GSplit")
 ABOUT = (
     f"Megabytes that {PARTS} workers send in an epoch of GraphSAGE, hidden dimension 64, fanouts 10,10,10, without sums of "
-    "gradients, as the planner's dry run counts them; METIS. DGL is gdp, PaGraph gdp with a cache, P3* nfp, GSplit split."
+    "gradients, as the planner's dry run counts them; METIS. DGL is gdp, PaGraph gdp with a cache, P3* nfp, GSplit split. "
+    "GSplit has no cache here, though the paper's has one."
 )
 
 
@@ -57,11 +58,17 @@ def _compare_caches(measured: Measured) -> Iterator[Finding]:
         yield Finding(
             f"and PaGraph, whatever its cache: of {cache:.0%} of all rows",
             f"PaGraph sends {_told(gains)} as much",
-            min(gains) > 1,
-            "each worker's cache holds the same rows of most accesses: on skewed graphs most of all reads",
+            min(gains) > 1 or None,
+            "GSplit has the same cache in the paper, and none here",
         )
     columns = _gains(measured, "P3*")
-    yield Finding("and push-pull parallelism", f"P3* sends {_told(columns)} as much", min(columns) > 1)
+    yield Finding(
+        "and push-pull parallelism",
+        f"P3* sends {_told(columns)} as much",
+        min(columns) > 1.05,
+        "vertices of an R-MAT graph have neighbours in all parts, so that three layers send as much as slices of one",
+        partly=max(columns) > 1.05,
+    )
 
 
 def _compare_batches(measured: Measured) -> Iterator[Finding]:

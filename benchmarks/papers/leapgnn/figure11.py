@@ -47,7 +47,9 @@ def _compare(measured: Measured) -> Iterator[Finding]:
         f"P3 sends {min(narrow):.1f} to {max(narrow):.1f} times as much at {WIDTHS[0]}, {min(wide):.1f} to "
         f"{max(wide):.1f} times at {WIDTHS[1]}",
         min(wide) > 1 and sum(wide) > sum(narrow),
-        "Weft's nfp reduces partial sums to their requesters alone, (C-1)/C of the paper's volume and less",
+        "Weft's nfp sends slices of raw sums to those who asked for them, whatever the hidden dimension: less than the "
+        "paper's products at 128, for GCN more at 16 (GraphSAGE sends products then, and attention always)",
+        partly=sum(wide) > sum(narrow),
     )
 
 
@@ -58,6 +60,7 @@ def _compare_deep(measured: Measured) -> Iterator[Finding]:
         "times fewer bytes: " + ", ".join(f"{case} {factor:.2f}" for case, factor in times.items()),
         min(times.values()) > 1.3,
         "so deep a neighbourhood is most of a small graph, wherever its root is",
+        partly=max(times.values()) > 1.3,
     )
 
 

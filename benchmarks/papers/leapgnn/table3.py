@@ -67,8 +67,9 @@ def _compare(measured: Measured) -> Iterator[Finding]:
     yield Finding(
         "batches of each server's own vertices lose up to 0.53 points (Arxiv, GCN); LeapGNN's are DGL's and lose none",
         ", ".join(f"{case} {points:+.2f} points" for case, points in lost.items()),
-        min(lost.values()) < -0.1,
+        max(lost.values()) < 0,
         "parts of these graphs have all classes, so that a server's own vertices are as good a sample",
+        partly=min(lost.values()) < -0.1,
     )
 
 

@@ -14,6 +14,12 @@ from papers.neutrontp import (
     table4,
 )
 
+LEFT_OUT = (
+    "3.41 to 4.81 times faster than Sancus, which trains by embeddings of earlier epochs, as no plan of Weft's does; how "
+    "busy a GPU is (62.85% against DistDGL's 19.91%, Fig. 15), for this machine has none; and NeutronStar's own program "
+    "(4.68 to 8.72 times), for which halo stands. DistDGL itself (1.29 to 6.36 times) is measured in "
+    "[strategies](strategies.md#how-fast-it-is)."
+)
 SHEETS = (
     table2.SHEET,
     table3.SHEET,
