@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from weft.errors import ConfigError
+from weft.graph import Features
 from weft.nn.block_model import Met
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
@@ -17,20 +18,24 @@ _MOST = 1 << 12
 _OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
 
 
-def crossing_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
-    """(pull, push) in floats, forward and backward, by layer; inputs need no gradient and are pulled as they are."""
+def crossing_costs(layers: Sequence[Met], features: Features | None) -> list[tuple[float, float]]:
+    """(pull, push) in the model's numbers, forward and backward, by layer; inputs need no gradient.
+
+    They are pulled as they are stored: of `features` in half precision a number is half of one.
+    """
     return [
         (pull + _PULL_IDS, push + _PUSH_IDS + _TYPES * layer.convolution.typed)
-        for layer, (pull, push) in zip(layers, row_costs(layers), strict=True)
+        for layer, (pull, push) in zip(layers, row_costs(layers, features), strict=True)
     ]
 
 
-def row_costs(layers: Sequence[Met]) -> list[tuple[float, float]]:
+def row_costs(layers: Sequence[Met], features: Features | None) -> list[tuple[float, float]]:
     """The same where ids are known: routes that stay, on the full graph."""
     costs: list[tuple[float, float]] = []
     for depth, (convolution, wide, out, *_) in enumerate(layers):
         pull, push = convolution.costs(wide, out, 2 * wide if depth else wide)
-        costs.append((pull if depth else wide, push))
+        stored = 1.0 if features is None else features.itemsize / layers[0].dtype.itemsize
+        costs.append((pull if depth else wide * stored, push))
     return costs
 
 

@@ -335,7 +335,7 @@ class MiniBatches(Space):
             self.choices["cache"] = (0.0, *self._caches())
         self._check_cache()
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
-        costs = crossing_costs(self.convolutions)
+        costs = crossing_costs(self.convolutions, graph.features)
         of_caches = self.choices["cache"], task.on_device, self._of_hosts, self.choices["cache_by"][0]
         more = self.choices["slack"][0], task.examples
         self._runs = {

@@ -61,7 +61,7 @@ class WholeGraph(Space):
         self._trained = isinstance(model, Decoupled)  # is it the decoupled variant that is trained?
         variant = _variant(model)
         model = model.model if isinstance(model, Decoupled) else model
-        costs = row_costs(met)
+        costs = row_costs(met, graph.features)
         again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {

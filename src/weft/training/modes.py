@@ -59,7 +59,7 @@ class Mode(ABC):
     order: Batches | WholeBatch  # which examples are in each batch, by epoch
     evaluation_size: int  # vertices of all workers in a batch of sampled evaluation
     lanes: int  # threads that prepare batches
-    costs: Callable[[Sequence[Met]], list[tuple[float, float]]]  # what rows that cross cost, by layer
+    costs: Callable[[Sequence[Met], Features | None], list[tuple[float, float]]]  # what rows that cross cost, by layer
 
     def __init__(
         self,

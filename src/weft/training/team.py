@@ -21,7 +21,7 @@ from weft.features import (
     hottest,
     left_out,
 )
-from weft.graph import Graph
+from weft.graph import Features, Graph
 from weft.keys import Stream
 from weft.nn import Met, convolutions
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
@@ -51,7 +51,7 @@ class Demands(NamedTuple):
     model: nn.Module
     places: bool  # does any model drop edges by their places in their lists,
     types: bool  # and does any take their types?
-    costs: Callable[[Sequence[Met]], list[tuple[float, float]]]  # of rows that cross, by layer
+    costs: Callable[[Sequence[Met], Features | None], list[tuple[float, float]]]  # of rows that cross, by layer
     exchanges: bool  # does the loss exchange rows, whatever the plan?
 
 
@@ -230,7 +230,7 @@ class ManyWorkers(TrainingTeam):
             compute=self.comm,
             places=demands.places,
             types=graph.edge_type is not None and demands.types,
-            costs=demands.costs(convolutions(demands.model, graph.num_features)) if by_cost else None,
+            costs=demands.costs(convolutions(demands.model, graph.num_features), graph.features) if by_cost else None,
             width=graph.num_features,
             sampler=sampling.sampler,
             seed=settings.optimisation.seed,
