@@ -88,22 +88,26 @@ def of_batches(slack):
     return {"fanouts": (4, 3), "batch_size": 80, "slack": slack, "cache": 0.2, "cache_by": "degree"}
 
 
-def run(ranks, folder, plans, models, settings, shares=None, relations=0, hosts=range(WORKERS)):
+def run(ranks, folder, plans, models, settings, shares=None, relations=0, hosts=range(WORKERS), stored=np.float32):
     """What each worker predicts of each plan, and what all of them then send."""
     workers = len(hosts)
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
+    graph = replace(graph, features=graph.features.astype(stored))
     if relations:
         graph = replace(graph, edge_type=np.arange(graph.num_edges, dtype=np.int32) % relations)
     write_partitioned(graph, allocate(graph, workers, "metis"), workers, folder / "parts", shares=shares)
     return ranks(workers, predict, folder / "parts", models, plans, settings, hosts=hosts)
 
 
-def typed_parts(folder, workers, widths=(60, 4, 0)):
+def typed_parts(folder, workers, widths=(60, 4, 0), stored=np.float32):
     """The same graph with vertices of several types, rows as wide as each type's, and a relation for each two types."""
     graph = communities(folder / "g", vertices=1500, edges=20_000, width=10, classes=5, train=0.4, block=100)
     rng = np.random.default_rng(0)
     kinds = rng.choice(len(widths), 1500, p=(0.2, 0.4, 0.4)).astype(np.uint8)
-    tables = [rng.standard_normal((int((kinds == at).sum()), width), np.float32) for at, width in enumerate(widths)]
+    tables = [
+        rng.standard_normal((int((kinds == at).sum()), width), np.float32).astype(stored)
+        for at, width in enumerate(widths)
+    ]
     dst = np.repeat(np.arange(1500), np.diff(graph.indptr))
     relation = (kinds[graph.indices] * len(widths) + kinds[dst]).astype(np.int32)
     typed = {"vertex_type": kinds, "edge_type": relation, "features": HeteroFeatures(kinds, tuple(tables))}
@@ -189,6 +193,18 @@ def test_so_they_are_over_relations(ranks, tmp_path):
     assert compared(told[0]) == 2 * len(chosen)
 
 
+def test_so_they_are_of_inputs_stored_in_half_precision(ranks, tmp_path):
+    """Which a wire of half precision makes no smaller."""
+    chosen = [PLANS[at] for at in (0, 1, 4, 5, 13)]
+    plans = [plan | {"wire": wire} for plan in chosen for wire in ("float32", "float16")]
+    told = run(ranks, tmp_path, plans, ["sage"], of_batches(100.0), stored=np.float16)
+    assert compared(told[0]) == len(plans)
+    (tmp_path / "hosts").mkdir()
+    plans = [PLANS[0] | {"wire": "float16"}, PLANS[9] | {"wire": "float16"}]
+    told = run(ranks, tmp_path / "hosts", plans, ["sage"], of_batches(100.0), hosts=(0, 0, 1, 1), stored=np.float16)
+    assert compared(told[0]) == len(plans)
+
+
 def test_rows_of_relations_are_told_nearly_on_slices_of_the_full_graph(ranks, tmp_path):
     """How many relations vertices send and receive by is known of some of them."""
     settings = {"full_graph": True, "layers": 3, "plan": "halo"}
@@ -220,10 +236,12 @@ def test_so_they_are_where_a_host_has_several_workers(ranks, tmp_path):
     assert all(figures == told[0] for figures in told[1:])
 
 
-@pytest.mark.parametrize("hosts", [(0, 1, 2), (0, 0, 1, 1)])
-def test_caches_are_filled_by_rows_as_wide_as_they_are(ranks, tmp_path, hosts):
+@pytest.mark.parametrize(
+    ("hosts", "stored"), [((0, 1, 2), np.float32), ((0, 0, 1, 1), np.float32), ((0, 1, 2), np.float16)]
+)
+def test_caches_are_filled_by_rows_as_wide_as_they_are(ranks, tmp_path, hosts, stored):
     plans = [PLANS[13], PLANS[13] | {"wire": "float16"}, PLANS[16]]
-    parts = typed_parts(tmp_path, len(hosts))
+    parts = typed_parts(tmp_path, len(hosts), stored=stored)
     for plan, predicted, most in ranks(len(hosts), fill, parts, hosts, plans, of_batches(100.0), hosts=hosts)[0]:
         assert most == pytest.approx(predicted, rel=0.01, abs=200), plan
 

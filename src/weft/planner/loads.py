@@ -240,6 +240,7 @@ class Setting:
     once: Collection[str] = ()  # stages that a run goes through once, at its start,
     once_of_inputs: Collection[str] = ()  # and those of the layer nearest the inputs
     parts: int = 1  # of a step's batch: gradients are summed once for all of them
+    halved: bool = True  # are stored rows of float32, which half precision on the wire makes smaller?
 
 
 class Counted:
@@ -248,6 +249,7 @@ class Counted:
     def __init__(self, batch: CountedBatch, setting: Setting, half: bool = False, group: str = "all") -> None:
         """`half`: rows of float32 travel in half precision. `group`: who are a team."""
         self._batch, self._setting, self._half, self._workers = batch, setting, 0.5 if half else 1.0, len(setting.hosts)
+        self._sent_row = setting.row * (self._half if setting.halved else 1.0)  # bytes of a fetched one
         self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
         self._team = {"all": np.ones_like(self._near), "host": self._near}[group]  # of each worker
 
@@ -383,10 +385,10 @@ class Counted:
         if handed.any():  # each row comes once to a host, whose workers hand it on
             fetch["gather"] += far.sum(1) * row
             load.move("fetch", handed * self._setting.id_bytes)
-            load.move("fetch", handed.T * row * self._half)
+            load.move("fetch", handed.T * self._sent_row)
         if far.any():
             load.move("fetch", far * self._setting.id_bytes)
-            load.move("fetch", (far - moves.narrower).T * row * self._half)
+            load.move("fetch", (far - moves.narrower).T * self._sent_row)
 
     def _lend(self, load: Load, lent: np.ndarray) -> None:
         """Rows go from device to device, as they are stored, once it was told which places in caches they have."""

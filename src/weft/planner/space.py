@@ -112,7 +112,8 @@ class Space(ABC):
         sizes = float(self.model.parameters), float((self.passage.out or self.model.widths[-1]) * self.item)
         numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
-        self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, parts)
+        last = parts, graph.features is None or graph.features.dtype == np.float32
+        self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, *last)
         self._settings = {group: self.setting for group, _ in self.counts}
         by_columns = [kind for kind in self.kinds if kind.only_first]  # of which fewer workers have wider ones
         for group in self._settings:
@@ -460,7 +461,8 @@ class MiniBatches(Space):
         """As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices."""
         first, cache = self._first(plan), self._cache(plan)
         far, narrower = self._of_others(cache.kept), self._of_others(cache.narrower)
-        sent = (far - narrower) * self.row * (0.5 if self.half(plan.wire) else 1.0) + far * self.setting.id_bytes
+        sent = (far - narrower) * self.row * (0.5 if self.half(plan.wire) and self.setting.halved else 1.0)
+        sent = sent + far * self.setting.id_bytes
         if not (first.key.of_host or (self.task.on_device and first.kind.splits)):
             sent = sent / np.array([[len(mates)] for mates in self.workers.near])
         return self.prices(vars(plan), cluster).prices.filling(sent, cache.kept)

@@ -9,8 +9,9 @@ import pytest
 from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Graph, communities
+from weft.nn import convolutions, crossing_costs
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings, migrate, split
+from weft.plan import Settings, gdp, migrate, split
 from weft.planner import KINDS, Cluster, Host, Planner, Prediction, Workers, sweep
 from weft.planner.earlier import Tried
 from weft.planner.planner import _in_longer_runs, _size
@@ -173,6 +174,20 @@ def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     assert any("`--wire auto`" in reason for reason in exact.answer(slow).reasons)
     assert not any("--wire" in reason for reason in exact.answer(fast).reasons)
     assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.space.named)
+
+
+def test_a_wire_of_half_precision_saves_nothing_of_rows_that_are_stored_so(graph):
+    """Where only inputs travel it is not taken, nor named."""
+    stored = replace(graph, features=graph.features.astype(np.float16))
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, cache=0, wire="auto")
+    model, workers = make_model(settings, stored), Workers(Owners(stored.bounds), [0, 1])
+    planner, slow = Planner(stored, model, task_of(settings, 2, 120, workers=2), workers), cluster(1e6)
+    exact, half = (planner.predict(gdp(2, wire=wire), slow) for wire in ("float32", "float16"))
+    assert half.sent["fetch"] == exact.sent["fetch"] > 0
+    (as_stored, pushed), (whole, also) = (
+        crossing_costs(convolutions(model, 64), of.features)[0] for of in (stored, graph)
+    )
+    assert (as_stored, whole) == (64 / 2 + 1, 64 + 1) and pushed == also  # in the model's numbers
 
 
 @pytest.mark.parametrize(
