@@ -44,9 +44,9 @@ def add_task_flags(parser: argparse.ArgumentParser, *, plan: bool) -> None:
     if plan:
         group.add_argument(
             "--plan",
-            help="the plan to allocate for: leap, split, snp, dnp, a placement a layer such as pull+push+local (inputs "
-            "first), or halo, for the full graph (default: pull in every layer, which keeps neighbours together whatever is "
-            "trained)",
+            help="the plan to allocate for: leap, split, snp, dnp (by their first layer alone, as seeds are dealt out), a "
+            "placement a layer such as pull+push+local (inputs first), or halo, for the full graph (default: pull in every "
+            "layer, which keeps neighbours together whatever is trained)",
         )
         add_number(
             group,
@@ -74,9 +74,9 @@ def task_given(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.
     fanouts = whole_numbers("fanouts", args.fanouts)
     if args.batch_size < 1 or args.hidden < 1:
         raise ConfigError("--batch-size and --hidden are out of range: they must be at least 1")
-    inputs = 4 if graph.features is None else max(1, graph.num_features) * graph.features.itemsize
+    stored = 4 if graph.features is None else graph.features.itemsize
     inner = [4.0 * args.hidden] * (len(fanouts) - 1)
-    widths = (float(inputs), *inner, 4.0 * max(1, graph.num_classes))
+    widths = (float(max(1, graph.num_features) * stored), *inner, 4.0 * max(1, graph.num_classes))
     plan = _plan(args, max(1, len(fanouts)))  # no fanouts are refused by the task
     return weft.partition.TrainingTask(
         fanouts,
@@ -87,6 +87,8 @@ def task_given(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.
         plan.cache,
         plan.scope == "graph",
         args.sampler,
+        plan.seeds,
+        stored / 4,
     )
 
 

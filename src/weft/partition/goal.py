@@ -71,6 +71,8 @@ class TrainingTask:
     cache: float = 0.0  # the share of all input rows that each worker keeps of others'
     whole: bool = False  # the full graph in place of batches: all vertices and edges in each layer, their rows pulled
     sampler: str = "neighbor"  # what draws them, as plans and settings name it
+    seeds: str = "home"  # where they are computed: at their owners, or (`spread`) dealt out to all
+    stored: float = 1.0  # bytes of a stored number of the inputs beside one that is computed: half, for float16
 
     def __post_init__(self) -> None:
         if not self.fanouts or any(fanout < 1 and fanout != -1 for fanout in self.fanouts):
@@ -96,6 +98,11 @@ class TrainingTask:
             raise ConfigError(
                 f"placements {', '.join(self.placements)} are not possible: above a local layer all are local"
             )
+        if self.seeds == "spread" and not self.lowest_local:
+            raise ConfigError(
+                "seeds that are dealt out read rows of local layers wherever they are: allocate for another plan, such as "
+                "leap or split"
+            )
         if self.widths and (len(self.widths) != layers + 1 or not min(self.widths) > 0):
             raise ConfigError(
                 f"widths must be {layers + 1} positive numbers: of the rows into each layer, and out of the last"
@@ -118,7 +125,7 @@ class TrainingTask:
     def crossing_sums(self, layer: int) -> float:
         """What crosses for a partial sum of a layer: of its outputs, or of raw inputs where those are narrower."""
         made = 2 * self._width(layer + 1)
-        return made if layer else min(made, self._width(0))
+        return made if layer else min(made, self._width(0) / self.stored)
 
     def _width(self, layer: int) -> float:
         return float(self.widths[layer]) if self.widths else 1.0

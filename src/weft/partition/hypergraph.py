@@ -42,6 +42,8 @@ def sampled_hypergraph(
 ) -> _kernels.Nets:
     """Nets of whole batches, until they have enough pins, or are so many (`count`), or the epochs are through.
 
+    An epoch of which no row can cross is the last one.
+
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
@@ -85,6 +87,8 @@ def sampled_hypergraph(
             if not done and nets.pins():
                 nets.reserve(min(1 + wanted / nets.pins(), most))  # the last batch may go beyond
             done += len(together)
+            if not nets.pins() and done >= len(batches):
+                break
             progress("sampling", *((done, most) if pins is None else (min(nets.pins(), pins), pins)))
     return nets
 
@@ -107,11 +111,14 @@ def _nets_of_all(graph: Graph, task: TrainingTask, pins: int | None) -> _kernels
 def add_batch(
     nets: _kernels.Nets, sample: weft.sampling.Sample, task: TrainingTask, like: np.ndarray | None = None
 ) -> None:
-    """The rows that cross in a batch, layer by layer, with seeds at home."""
+    """The rows that cross in a batch, layer by layer, as far as that hangs on who owns what.
+
+    Local layers of seeds that are dealt out need the same rows from anywhere. Partial sums go to the owners of destinations.
+    """
     like = np.zeros(nets.vertices(), dtype=_ID) if like is None else like
     vertices = np.ascontiguousarray(sample.vertices.numpy(), dtype=_ID)
     lowest = task.lowest_local
-    if lowest < len(sample.blocks):
+    if lowest < len(sample.blocks) and task.seeds == "home":
         nets.start(vertices[: sample.num_seeds])
         for block in reversed(sample.blocks[lowest:]):
             nets.hop(block.indptr.numpy(), block.src.numpy(), block.num_src)

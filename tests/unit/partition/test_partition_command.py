@@ -137,6 +137,10 @@ def test_hosts_and_links(partition):
         (["--cluster", "nowhere.toml"], "the cluster file nowhere.toml can't be read"),
     ],
 )
+        (
+            ["--parts", "2", "--plan", "local+local+local"],
+            "seeds that are dealt out read rows of local layers wherever",
+        ),
 def test_mistakes_are_one_sentence(graph, tmp_path, capsys, arguments, sentence):
     assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
     told = capsys.readouterr().err.splitlines()[-1]

@@ -1,6 +1,7 @@
 """Nets count the rows that really cross, moves lower what they cost, and limits hold; each against a slow twin."""
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,31 @@ def test_rows_are_counted_as_the_sampler_draws_them(graph, sampler, fanouts):
     owners = np.random.default_rng(3).integers(0, 3, graph.num_vertices).astype(np.int32)
     found = rows_between(sampled_hypergraph(graph, task, pins=10**9, epochs=range(1)), owners, 3)
     assert found == pytest.approx(rows_by_hand(graph, task, owners, 3))
+
+
+@pytest.mark.parametrize("lowest", ["pull", "push"])
+def test_local_layers_of_seeds_that_are_dealt_out_count_for_nothing(graph, lowest):
+    """Who wants their rows hangs on no allocation."""
+    home = TrainingTask((5, 3), 300, 7, (lowest, "local"), (8.0, 3.0, 5.0))
+    owners = np.random.default_rng(1).integers(0, 3, graph.num_vertices).astype(np.int32)
+    at_home, spread = (
+        rows_by_phase(sampled_hypergraph(graph, task, pins=10**9, epochs=range(1)), owners, 3)
+        for task in (home, replace(home, seeds="spread"))
+    )
+    first = 0 if lowest == "pull" else 1  # inputs come, or sums of the first layer go
+    assert (spread[:, first] == at_home[:, first]).all() and spread[:, first].any()
+    assert spread.sum() == pytest.approx(spread[:, first].sum())
+    assert spread.sum() < at_home.sum()
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_batches_that_move_no_row_are_looked_at_for_an_epoch(graph, monkeypatch, threads):
+    every, looked_at = np.ones(graph.num_vertices, dtype=bool), []
+    sample = NeighborSampler.sample
+    monkeypatch.setattr(NeighborSampler, "sample", lambda *of: (looked_at.append(of[2:]), sample(*of))[1])
+    nets = sampled_hypergraph(graph, TrainingTask((5, 3), 300), pins=9, epochs=range(30), kept=every, threads=threads)
+    assert nets.pins() == 0 and looked_at == [(0, number) for number in range(len(looked_at))]
+    assert len(looked_at) == len(batches_of(graph, TrainingTask((5, 3), 300)))
 
 
 @pytest.mark.parametrize("placements", PLANS)
@@ -597,6 +623,7 @@ class TestBadInput:
             nets.hop(np.array([0, 1]), np.array([0], dtype=np.int32), 2)
         with pytest.raises(ValueError, match="each row must have its vertex"):
             nets.finish(np.array([0], dtype=np.int32), 1.0, 0)
+            ({"seeds": "spread"}, "seeds that are dealt out read rows of local layers wherever they are"),
         with pytest.raises(ValueError, match="each vertex must have its part"):
             rows_between(nets, np.zeros(2), 2)
         with pytest.raises(ValueError, match="a part that is not there"):
