@@ -158,7 +158,7 @@ def _check_read(args: argparse.Namespace) -> None:
         ("--bandwidths", args.bandwidths, {"bandwidths"}),
         ("--fanouts", args.fanouts != USUAL["fanouts"], drawn),
         ("--batch-size", args.batch_size != USUAL["batch_size"], drawn),
-        ("--sampler", args.sampler != USUAL["sampler"], {"task"}),
+        ("--sampler", args.sampler != USUAL["sampler"], drawn),
         ("--hidden", args.hidden != USUAL["hidden"], {"task"}),
         ("--plan", args.plan != USUAL["plan"], drawn if args.plan == "halo" else {"task"}),  # all edges are drawn
     ):

@@ -175,7 +175,7 @@ def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple
     """How often each in-edge of a vertex is drawn in an average batch, and how likely that the vertex's row is read.
 
     The chance that a vertex is reached is carried from the seeds outwards, a hop at a time, as if its neighbours were
-    reached independently of each other.
+    reached independently of each other. Where a layer's sample is one for all who draw, a vertex is read if it is in that.
     """
     if task.whole:
         return np.full(graph.num_vertices, float(len(task.fanouts))), np.ones(graph.num_vertices)
@@ -186,9 +186,14 @@ def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple
     reached = np.zeros((vertices, 1), dtype=np.float32)
     reached[seeds] = min(1.0, task.batch_size / len(seeds))
     draws, degrees = np.zeros(vertices), np.maximum(np.diff(graph.indptr), 1)
-    for fanout in task.fanouts:
-        chance = np.ones(vertices) if fanout < 0 else np.minimum(1.0, fanout / degrees)
-        draws += reached[:, 0] * chance
+    sampler = task.drawn_from(graph)
+    for hop, fanout in enumerate(task.fanouts):
+        shared = sampler.shared_chances(hop)
+        if shared is None:
+            drawn = chance = np.ones(vertices) if fanout < 0 else np.minimum(1.0, fanout / degrees)
+        else:
+            drawn, chance = _mean_of_sources(graph, shared, threads), np.ones(vertices)
+        draws += reached[:, 0] * drawn
         missed = np.log1p(-np.minimum(reached * chance[:, None], _CERTAIN)).astype(np.float32)
         sums = np.empty_like(missed)
         _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
@@ -203,3 +208,13 @@ def check_count(graph: Graph) -> None:
             f"the graph has {graph.num_vertices:,} vertices, more than what training draws can be foretold of: allocate by "
             f"--method fennel, kaminpar or metis, without --by-draws and --balance-work"
         )
+        if shared is not None:
+            sums = np.log1p(np.expm1(sums) * np.minimum(shared, _CERTAIN)[:, None]).astype(np.float32)
+def _mean_of_sources(graph: Graph, chances: np.ndarray, threads: int) -> np.ndarray:
+    """Over each vertex's in-edges the mean of their sources' chances, [vertices]."""
+    means = np.empty((graph.num_vertices, 1), dtype=np.float32)
+    each = chances[:, None].astype(np.float32)
+    _kernels.sum_rows(graph.indptr, graph.indices, None, None, each, means, True, False, threads)
+    return means[:, 0]
+
+

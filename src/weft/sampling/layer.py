@@ -42,6 +42,9 @@ class LayerSampler(KernelSampler):
             return np.ones(len(vertices))
         return np.minimum(1.0, scale * self._importance[vertices].astype(np.float64))
 
+    def shared_chances(self, number: int) -> np.ndarray:
+        return self.chances(number, np.arange(len(self._graph.indptr) - 1))
+
     def source_weights(self, number: int, vertices: np.ndarray) -> Tensor | None:
         """One over each vertex's chance; None where all are taken. Vertices that are no one's sources have no edges."""
         if self._scales[number] < 0:

@@ -97,6 +97,13 @@ class Sampler(ABC):
         """What an edge from each vertex counts for in the `number`-th hop, [n] float64; None: all the same."""
         return None
 
+    def shared_chances(self, number: int) -> np.ndarray | None:
+        """With which probability each vertex is in the sample that all destinations of the `number`-th hop share.
+
+        [vertices] float64; None: destinations draw for themselves, each as many as the fanout.
+        """
+        return None
+
     @abstractmethod
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, from the seeds outwards, by their keys: all vertices reached, seeds first, and each hop."""

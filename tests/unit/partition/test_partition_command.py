@@ -148,7 +148,7 @@ def test_mistakes_are_one_sentence(graph, tmp_path, capsys, arguments, sentence)
 
 
 TASK = (("--fanouts", "3,3,3"), ("--batch-size", "7"), ("--sampler", "labor"), ("--hidden", "5"), ("--plan", "split"))
-DRAWN = (*TASK[:2], ("--plan", "halo"))  # by what is expected to be drawn
+DRAWN = (*TASK[:3], ("--plan", "halo"))  # by what is expected to be drawn
 
 
 @pytest.mark.parametrize(

@@ -456,6 +456,30 @@ def test_expected_draws_are_those_of_many_batches(graph):
     assert np.corrcoef(expected[often], drawn[often])[0, 1] > 0.97
 
 
+def test_expected_draws_of_a_layer_are_of_its_sample(graph):
+    """Fanouts are numbers of vertices that all draw together: far fewer edges than as many for each."""
+    task = TrainingTask((150, 300), 100, sampler="layer")
+    sampler, drawn, read, batches = make_sampler("layer", graph, task.fanouts), np.zeros(3000), np.zeros(3000), 0
+    for epoch in range(30):
+        for number, seeds in enumerate(batches_of(graph, task, epoch)):
+            sample, batches = sampler.sample(seeds, epoch, number), batches + 1
+            read[sample.vertices.numpy()] += 1
+            for block in sample.blocks:
+                drawn[sample.vertices[: block.num_dst].numpy()] += block.indptr.diff().numpy()
+    draws, reads = draws_and_reads(graph, task, threads=2)
+    expected = draws * np.diff(graph.indptr)
+    assert expected.sum() == pytest.approx(drawn.sum() / batches, rel=0.05)
+    assert reads.sum() == pytest.approx(read.sum() / batches, rel=0.05)
+    often = drawn > np.quantile(drawn, 0.5)
+    assert np.corrcoef(expected[often], drawn[often])[0, 1] > 0.9
+    assert np.corrcoef(reads, read)[0, 1] > 0.9
+    whole = TrainingTask((-1, -1), 100, sampler="layer")
+    of_all = draws_and_reads(graph, replace(whole, sampler="neighbor"))
+    degrees = np.diff(graph.indptr)
+    assert draws_and_reads(graph, whole)[0] * degrees == pytest.approx(of_all[0] * degrees, rel=1e-4)
+    assert draws_and_reads(graph, whole)[1] == pytest.approx(of_all[1], abs=1e-4)
+
+
 def test_more_vertices_than_are_counted_are_refused(graph, monkeypatch):
     monkeypatch.setattr("weft.partition.hypergraph._MOST_VERTICES", 2999)
     task = TrainingTask((4, 6), 100)
@@ -599,6 +623,7 @@ class TestBadInput:
             ({"whole": True, "cache": 0.1, "placements": ("pull", "pull")}, "on the full graph nothing is cached"),
             ({"cache": 1.5}, "cache = 1.5 is out of range"),
             ({"widths": (1.0, 2.0)}, "widths must be 3 positive numbers"),
+            ({"seeds": "spread"}, "seeds that are dealt out read rows of local layers wherever they are"),
         ],
     )
     def test_of_training(self, settings, message):
@@ -623,7 +648,6 @@ class TestBadInput:
             nets.hop(np.array([0, 1]), np.array([0], dtype=np.int32), 2)
         with pytest.raises(ValueError, match="each row must have its vertex"):
             nets.finish(np.array([0], dtype=np.int32), 1.0, 0)
-            ({"seeds": "spread"}, "seeds that are dealt out read rows of local layers wherever they are"),
         with pytest.raises(ValueError, match="each vertex must have its part"):
             rows_between(nets, np.zeros(2), 2)
         with pytest.raises(ValueError, match="a part that is not there"):
