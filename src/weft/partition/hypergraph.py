@@ -145,6 +145,18 @@ def rows_between(nets: _kernels.Nets, owners: np.ndarray, parts: int) -> np.ndar
     return rows_by_phase(nets, owners, parts).sum(1)
 
 
+def rows_between_hosts(nets: _kernels.Nets, owners: np.ndarray, hosts: np.ndarray) -> np.ndarray:
+    """What each host needs of each other one, [hosts, hosts]: inputs come once for all its workers, other rows to each.
+
+    `hosts`: of each part.
+    """
+    count = int(hosts.max()) + 1
+    each, inputs = rows_by_phase(nets, owners, len(hosts)), rows_by_phase(nets, hosts[owners], count)[:, _FETCH]
+    each[:, _FETCH] = 0
+    np.add.at(inputs, (hosts[:, None], hosts[None, :]), each.sum(1))
+    return inputs
+
+
 def rows_by_phase(nets: _kernels.Nets, owners: np.ndarray, parts: int) -> np.ndarray:
     """The same phase by phase, as each of them waits for its own busiest link: [parts, phases, parts]."""
     rows = np.empty((parts, nets.phases(), parts))
@@ -197,8 +209,18 @@ def draws_and_reads(graph: Graph, task: TrainingTask, threads: int = 1) -> tuple
         missed = np.log1p(-np.minimum(reached * chance[:, None], _CERTAIN)).astype(np.float32)
         sums = np.empty_like(missed)
         _kernels.sum_rows(indptr, out, None, None, missed, sums, False, False, threads)
+        if shared is not None:
+            sums = np.log1p(np.expm1(sums) * np.minimum(shared, _CERTAIN)[:, None]).astype(np.float32)
         reached = -np.expm1(sums + np.log1p(-np.minimum(reached, _CERTAIN)))
     return draws, reached[:, 0]
+
+
+def _mean_of_sources(graph: Graph, chances: np.ndarray, threads: int) -> np.ndarray:
+    """Over each vertex's in-edges the mean of their sources' chances, [vertices]."""
+    means = np.empty((graph.num_vertices, 1), dtype=np.float32)
+    each = chances[:, None].astype(np.float32)
+    _kernels.sum_rows(graph.indptr, graph.indices, None, None, each, means, True, False, threads)
+    return means[:, 0]
 
 
 def check_count(graph: Graph) -> None:
@@ -208,13 +230,3 @@ def check_count(graph: Graph) -> None:
             f"the graph has {graph.num_vertices:,} vertices, more than what training draws can be foretold of: allocate by "
             f"--method fennel, kaminpar or metis, without --by-draws and --balance-work"
         )
-        if shared is not None:
-            sums = np.log1p(np.expm1(sums) * np.minimum(shared, _CERTAIN)[:, None]).astype(np.float32)
-def _mean_of_sources(graph: Graph, chances: np.ndarray, threads: int) -> np.ndarray:
-    """Over each vertex's in-edges the mean of their sources' chances, [vertices]."""
-    means = np.empty((graph.num_vertices, 1), dtype=np.float32)
-    each = chances[:, None].astype(np.float32)
-    _kernels.sum_rows(graph.indptr, graph.indices, None, None, each, means, True, False, threads)
-    return means[:, 0]
-
-

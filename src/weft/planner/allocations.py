@@ -24,7 +24,7 @@ from weft.partition import (
     add_batch,
     expected_draws,
     measure,
-    rows_between,
+    rows_between_hosts,
     seeds_of,
 )
 from weft.plan import Plan
@@ -124,12 +124,12 @@ class Comparer:
         return measure(self._graph, owners, parts, shares=shares, work=self._work, threads=threads)
 
     def _flows(self, owners: np.ndarray, shares: Shares) -> dict[str, Flow]:
-        """Rows are fetched once for all workers of a host, so that hosts stand for workers; split's go to each worker."""
+        """Rows are fetched once for all workers of a host, so that hosts stand for workers; rows of layers go to each."""
         hosts, width = self._cluster.host_of, self._widths[0]
         of_traces = partial(self._traces.rows, owners, len(hosts), hosts=hosts, shares=shares)
         spread = of_traces(seeds="spread").sum(0).astype(float)
         home = of_traces(slack=self._slack).sum(0).astype(float)
-        rows, sent = (_by_host(rows_between(nets, owners, len(hosts)), hosts) for nets in self._split)
+        rows, sent = (rows_between_hosts(nets, owners, hosts) for nets in self._split)
         return {
             "gdp": self._flow(spread, spread * width),
             "leap": self._flow(home, home * width),
@@ -142,14 +142,6 @@ class Comparer:
         rows, sent = rows * others, sent * others
         most_in, most_out = float(sent.sum(1).max()), float(sent.sum(0).max())
         return Flow(float(rows.sum()), float(sent.sum()), most_in, most_out, self._cluster.link_seconds(sent))
-
-
-def _by_host(table: np.ndarray, hosts: np.ndarray) -> np.ndarray:
-    """Of [parts, parts], the sums of [hosts, hosts]."""
-    count = int(hosts.max()) + 1
-    sums = np.zeros((count, count))
-    np.add.at(sums, (hosts[:, None], hosts[None, :]), table)
-    return sums
 
 
 def _nets_of_split(graph: Graph, task: TrainingTask, traces: Traces) -> list[_kernels.Nets]:

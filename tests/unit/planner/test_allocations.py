@@ -54,9 +54,9 @@ def slow_flows(graph, owners, workers, batches, shares=None):
             dst, src = owners[vertices[block.dst().numpy()]], owners[vertices[block.src.numpy()]]
             rows = block.src.numpy() if way == "pull" else block.dst().numpy()
             needs, gives = (dst, src) if way == "pull" else (src, dst)
-            for part, giver, _ in set(zip(needs.tolist(), gives.tolist(), rows.tolist(), strict=True)):
-                if part != giver:
-                    sent["split"][host[part], host[giver]] += width
+            needs = host[needs] if way == "pull" else needs  # inputs come once to a host, for all its workers
+            for to, giver, _ in set(zip(needs.tolist(), gives.tolist(), rows.tolist(), strict=True)):
+                sent["split"][to if way == "pull" else host[to], host[giver]] += width
     for table in sent.values():
         np.fill_diagonal(table, 0)
     return sent
