@@ -2,12 +2,14 @@
 
 import json
 import re
+import zlib
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from weft import cli
+from weft.commands.partition import _checksum
 from weft.graph import Graph, communities
 from weft.partition import TrainingTask, expected_draws
 from weft.planner import Cluster, Host, write_cluster
@@ -95,6 +97,18 @@ def test_parts_are_even_in_what_batches_are_expected_to_draw(partition, tmp_path
 def test_edges_weigh_what_is_drawn(partition):
     plain, drawn = (partition("--parts", "3", "--method", "metis", *more)[0] for more in ([], ["--by-draws"]))
     assert plain["halo"] != drawn["halo"]
+
+
+def test_edges_weigh_what_is_drawn_whichever_method_is_taken(partition):
+    quick = ("--parts", "3", "--minutes", "0.0001")
+    plain, drawn = (partition(*quick, *more)[0] for more in ([], ["--by-draws"]))
+    assert plain["method"] == drawn["method"] == "fennel" and plain["halo"] != drawn["halo"]
+
+
+def test_files_of_options_are_told_apart_a_piece_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("weft.commands.partition._PIECE", 3)
+    (tmp_path / "file").write_bytes(b"a file of some pieces")
+    assert _checksum(str(tmp_path / "file")) == zlib.crc32(b"a file of some pieces")
 
 
 def test_a_cluster_says_shares_and_hosts(partition, tmp_path):
