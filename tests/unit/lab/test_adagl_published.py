@@ -118,6 +118,14 @@ def test_links_come_back_from_their_file(graph, tmp_path):
         search(graph, PartitionGoal(3), SearchOptions(links=str(tmp_path / "links.toml")))
 
 
+def test_links_of_workers_are_searched_by_whatever_their_hosts_are(graph, tmp_path):
+    slow = np.where(np.equal.outer([0, 0, 1, 1], [0, 0, 1, 1]), 1e-7, 1e-5) * (1 - np.eye(4))
+    write_links(tmp_path / "links.toml", ServerLinks(np.zeros((4, 4)), slow))
+    options = {"nodes": 60, "population": 4, "iterations": 2, "batches": 1, "links": str(tmp_path / "links.toml")}
+    found = allocate(graph, 4, "evolution", hosts=(2, 2), options=options)
+    assert (found == allocate(graph, 4, "evolution", options=options)).all() and set(found) == {0, 1, 2, 3}
+
+
 def test_files_that_are_no_links_are_refused(graph, tmp_path):
     (tmp_path / "bad.toml").write_text("alpha = [[1.0]]")
     with pytest.raises(InputError, match="is no file of links"):

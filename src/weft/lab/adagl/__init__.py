@@ -55,6 +55,12 @@ class EvolutionMethod(SearchOptions, PartitionMethod):
     name = "evolution"
     help = "a search on simulated communication: what Weft made of AdaGL"
     reads = frozenset({"draws", "task", "bandwidths"})
+    memory = (24.0, 40.0)  # as measured on 5 million edges: from half of that to all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.links:  # which are of single workers, whatever hosts these are on
+            object.__setattr__(self, "by_host", False)
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
@@ -67,6 +73,7 @@ class AdaglMethod(EvolutionMethod):
 
     name = "adagl"
     help = "a search on simulated communication, as AdaGL's authors wrote it"
+    memory = (0.0, 0.0)  # not measured
 
     heaviest: float = math.inf
     pruning: str = "average"
