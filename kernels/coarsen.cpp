@@ -196,6 +196,7 @@ int64_t matching(In<int64_t> offsets, In<Id> neighbours, MaybeIn<Weight> edges, 
             clusters.join(v, partner);
             continue;
         }
+        if (heaviest < 0) continue; // edges that weigh nothing lead nowhere
         Id &other = waiting[heaviest];
         if (other >= 0 && clusters.fits(other, v)) {
             clusters.leave(v);
