@@ -6,6 +6,7 @@ What limits the kernels that move rows is memory: the last column is the bandwid
 over the time) as a share of what a copy of large arrays reaches. Dense layers are limited by arithmetic: GF/s.
 """
 
+import argparse
 import statistics
 import time
 
@@ -130,6 +131,7 @@ def show(name, threads, seconds, touched, limit):
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     torch.manual_seed(0)
     for threads in (1, 2):
         torch.set_num_threads(threads)

@@ -27,7 +27,7 @@ from weft.training import Trainer, make_model
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", type=Path, help="a graph directory")
-    parser.add_argument("--config", type=Path, default=RUNS["debian"][1], help="settings of all runs")
+    parser.add_argument("--config", type=Path, default=RUNS["debian"][0].config, help="settings of all runs")
     parser.add_argument("--samplers", default="neighbor,labor,layer")
     parser.add_argument("--seeds", type=int, default=3, help="how many runs, each with a seed of its own")
     parser.add_argument("--rounds", type=int, default=6, help="timed epochs; the first is left out")
@@ -52,10 +52,10 @@ def main():
 
 
 def debian(where):
-    _, _, folder, options = RUNS["debian"]
-    if not folder.is_dir():
-        raise SystemExit(f"{folder} is missing: this real graph is not part of the project; name one with --graph")
-    import_graph(from_folder(folder), where, options)
+    one = RUNS["debian"][0]
+    if not one.folder.is_dir():
+        raise SystemExit(f"{one.folder} is missing: this real graph is not part of the project; name one with --graph")
+    import_graph(from_folder(one.folder), where, one.options)
     return where
 
 
