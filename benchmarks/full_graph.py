@@ -70,7 +70,7 @@ def measure(args):
     start, longest = time.monotonic(), {}
     for (kind, layers, width), side in itertools.product(cells(args), args.sides.split(",")):
         name = f"{kind}/{layers}/{width}/{side}"
-        if name in finished(args.out, scale_of(args)):
+        if name in finished([args.out], scale_of(args)):
             continue
         begun = time.monotonic()
         if args.minutes and begun - start + longest.get(side, 0) > 60 * args.minutes:
@@ -99,7 +99,7 @@ def one(kind, layers, width, side, args):
 
 
 def report(args):
-    done, sides = finished(args.out, scale_of(args)), list(LADDER)
+    done, sides = finished([args.out], scale_of(args)), list(LADDER)
     print(f"seconds of an epoch, {args.hosts} hosts, links {args.link}; below, megabytes over the links")
     print(f"{'graph, layers, width':24}" + "".join(f"{side:>14}" for side in sides) + f"{'to DistDGL':>12}")
     for kind, layers, width in cells(args):

@@ -1,5 +1,6 @@
 """Benchmarks begin as their docs say, and know what was measured already."""
 
+import json
 import runpy
 import sys
 from dataclasses import replace
@@ -38,6 +39,16 @@ def test_each_says_how_it_is_called(monkeypatch, capsys):
             begin(monkeypatch, capsys, file, "--help")
         said = capsys.readouterr().out
         assert ended.value.code == 0 and said.startswith(f"usage: {file.name}"), f"{file.name}: {said}"
+
+
+def test_full_graphs_are_reported_by_what_was_measured(monkeypatch, capsys, tmp_path):
+    of = {"hidden": 64, "link": "1gbit", "hosts": 4, "vertices": 240_000, "edges": 5_000_000, "batch_size": 6000}
+    record = {"name": "rmat/2/128/halo", "scale": of, "seconds": 3.25, "bytes": 7e6}
+    (tmp_path / "out").write_text(json.dumps(record) + "\n")
+    said = begin(monkeypatch, capsys, BENCHMARKS / "full_graph.py", "--report", "--out", tmp_path / "out")
+    assert "rmat, 2, 128" in said and "3.25" in said and "communities" not in said
+    given = ["--report", "--out", tmp_path / "none", "--data", tmp_path]
+    assert begin(monkeypatch, capsys, BENCHMARKS / "full_graph_choice.py", *given) == "nothing was measured yet\n"
 
 
 def test_samplers_are_measured_on_the_graph_of_the_accuracy(monkeypatch, tmp_path):
