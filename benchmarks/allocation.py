@@ -1,7 +1,7 @@
 """Allocations against the clock: what each costs to make, and what training then waits for; needs root (namespaces).
 
     python benchmarks/allocation.py --minutes 10      # again and again, until all runs are measured
-    python benchmarks/allocation.py --report
+    python benchmarks/allocation.py --report          # with the --unequal or --link of what was measured
 
 Each graph is allocated by each method; GraphSAGE then trains on that many hosts of a sandbox, a worker and a thread each,
 without preparing batches ahead, so that what a worker waits for rows is not hidden behind its work. Links are slow enough
@@ -182,13 +182,15 @@ def simulated(graph, name, parts, method, owners, unequal):
     return {"rows": int(rows.sum()), "busiest": float(busiest), "batches": len(rows)}
 
 
-def finished(file):
-    lines = file.read_text().splitlines() if file.exists() else []
-    return {(r["graph"], r["parts"], r["method"]): r for r in map(json.loads, lines)}
+def finished(args):
+    """What was measured already on such hosts, the last of each."""
+    lines = args.out.read_text().splitlines() if args.out.exists() else []
+    same = (r for r in map(json.loads, lines) if (r["unequal"], r["link"]) == (args.unequal, link_of(r["graph"], args)))
+    return {(r["graph"], r["parts"], r["method"]): r for r in same}
 
 
 def run(args):
-    start, longest, done = time.monotonic(), 0.0, finished(args.out)
+    start, longest, done = time.monotonic(), 0.0, finished(args)
     if args.unequal and args.parts != [4]:
         raise SystemExit("unequal hosts are four: give --parts 4")
     if "leap" not in args.plans or len(args.plans) < 2:
@@ -315,7 +317,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that sandboxes are removed
     if not args.report:
         run(args)
-    records = list(finished(args.out).values())
+    records = list(finished(args).values())
     report(records)
     if args.measured:
         write_measured(records, args.measured)

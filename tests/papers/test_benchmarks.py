@@ -1,5 +1,6 @@
 """Benchmarks begin as their docs say, and know what was measured already."""
 
+import argparse
 import json
 import runpy
 import sys
@@ -49,6 +50,23 @@ def test_full_graphs_are_reported_by_what_was_measured(monkeypatch, capsys, tmp_
     assert "rmat, 2, 128" in said and "3.25" in said and "communities" not in said
     given = ["--report", "--out", tmp_path / "none", "--data", tmp_path]
     assert begin(monkeypatch, capsys, BENCHMARKS / "full_graph_choice.py", *given) == "nothing was measured yet\n"
+
+
+def test_allocations_on_equal_hosts_are_none_on_unequal_ones(tmp_path):
+    import allocation
+
+    def known(unequal, link=None):
+        args = argparse.Namespace(out=tmp_path / "out", unequal=unequal, link=link)
+        return {key[0]: record["took"] for key, record in allocation.finished(args).items()}
+
+    runs = [("rmat", False, "50mbit", 1), ("rmat", True, "200mbit", 2), ("rmat", False, "1gbit", 3)]
+    runs += [("debian", False, "20mbit", 4), ("rmat", False, "50mbit", 5)]
+    names = ("graph", "unequal", "link", "took")
+    lines = [dict(zip(names, run, strict=True)) | {"parts": 4, "method": "metis"} for run in runs]
+    (tmp_path / "out").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert known(False) == {"rmat": 5, "debian": 4}
+    assert known(True) == {"rmat": 2}
+    assert known(False, "1gbit") == {"rmat": 3}
 
 
 def test_samplers_are_measured_on_the_graph_of_the_accuracy(monkeypatch, tmp_path):
