@@ -1,6 +1,7 @@
 """This checkout against another one, in turn: the epochs of epoch.py, local.py, cluster.py and full_graph.py; needs root.
 
-    git worktree add ../before v0.1.0     # and its kernels built there, in src/weft
+    tools/build.sh                        # the kernels, in src/weft
+    git worktree add ../before v0.1.0     # and so there: PYTHON=$PWD/.venv/bin/python ../before/tools/build.sh
     python benchmarks/before.py ../before --of epoch,local,cluster,full_graph
 
 Each side runs its own sources with its own adapter (benchmarks/peers/weft) on the same graph. A round is a run of each,
@@ -12,6 +13,7 @@ import json
 import os
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -26,8 +28,26 @@ FULL_GRAPH = ("halo", "tp", "tp-decoupled")
 
 
 def environment(checkout):
-    """What a process needs to run a checkout's sources."""
-    return {"PYTHONPATH": str(checkout / "src"), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    """What a process needs to run a checkout's sources, even where Weft is installed for editing."""
+    first = f"{HERE / 'tools' / 'plain'}:{checkout / 'src'}"
+    return {"PYTHONPATH": first, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+def check(checkout):
+    """Are the checkout's own sources and kernels those that run?"""
+    asked = [
+        sys.executable,
+        "-c",
+        "import weft, weft._kernels as kernels; print(weft.__file__, kernels.__file__, sep='\\n')",
+    ]
+    done = subprocess.run(asked, env=os.environ | environment(checkout), cwd="/", capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"{checkout} does not run, build its kernels there (tools/build.sh): {done.stderr[-300:]}")
+    for file in done.stdout.splitlines():
+        if checkout not in Path(file).parents:
+            raise SystemExit(
+                f"{file} would run in place of what is in {checkout}: is Weft installed here in another way?"
+            )
 
 
 def here(checkout, job, workers):
@@ -97,6 +117,8 @@ def main():
     parser.add_argument("--edges", type=int, default=5_000_000)
     args = parser.parse_args()
     sides = {"before": args.before.resolve(), "now": HERE}
+    for side in sides.values():
+        check(side)
     print(f"{'seconds of an epoch':28}{'before':>9}{'now':>9}{'ratio':>8}{'CPU s':>9}{'now':>9}{'ratio':>8}")
     for name, run in tasks(args):
         if not re.search(args.only, name):

@@ -75,3 +75,14 @@ def test_samplers_are_measured_on_the_graph_of_the_accuracy(monkeypatch, tmp_pat
     (one,) = samplers.RUNS["debian"]
     monkeypatch.setitem(samplers.RUNS, "debian", [replace(one, folder=BUILT_IN / "cora")])
     assert Graph.open(samplers.debian(tmp_path / "graph")).num_vertices == 2708
+
+
+def test_an_installation_for_editing_answers_for_no_other_checkout(monkeypatch, tmp_path):
+    import before
+
+    finder = type("ScikitBuildRedirectingFinder", (), {"find_spec": lambda *_: None})()
+    monkeypatch.setattr(sys, "meta_path", [finder, *sys.meta_path])
+    runpy.run_path(str(BENCHMARKS.parent / "tools" / "plain" / "sitecustomize.py"))
+    assert finder not in sys.meta_path and len(sys.meta_path) > 1
+    with pytest.raises(SystemExit, match=r"build its kernels there|would run in place of what is in"):
+        before.check(tmp_path)
