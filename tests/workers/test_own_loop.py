@@ -2,7 +2,7 @@
 
 import json
 import os
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
@@ -54,13 +54,22 @@ def by_weft(world, folder, options):
     return losses, trainer.model.state_dict()
 
 
-def by_hand(world, folder, options):
-    """The same, as anyone would write it."""
+def fitted(world, folder, options, **given):
+    """The model after a whole run, as `weft.train` makes it. `given`: how it optimises."""
     graph = open_graph(folder / str(world.size))
-    model, losses = make_model(graph), []
+    settings = Settings.of(lr=0.01, epochs=EPOCHS, evaluate_every=0, **given, **settings_of(world, options))
+    trainer = Trainer(graph, make_model(graph), settings, world=world)
+    result = trainer.fit()
+    return [epoch["loss"] for epoch in result.history], trainer.model.state_dict()
+
+
+def by_hand(world, folder, options, make_optimizer=torch.optim.Adam, clip_norm=0.0, rates=(1.0,) * 100):
+    """The same, as anyone would write it. `rates`: the learning rate of each step, as a share of the usual one."""
+    graph = open_graph(folder / str(world.size))
+    model, losses, steps = make_model(graph), [], iter(rates)
     loader = weft.Loader(graph, world=world, **settings_of(world, options))
     run = weft.parallel(model, loader)
-    optimizer = torch.optim.Adam(run.model.parameters(), lr=0.01)
+    optimizer = make_optimizer(run.model.parameters(), lr=0.01)
     for _ in range(EPOCHS):
         total, seeds = 0.0, 0
         for batch in loader:
@@ -71,6 +80,9 @@ def by_hand(world, folder, options):
                 (loss / batch.size).backward()
                 own += float(loss.detach())
             (of_all,) = run.sync(own)
+            if clip_norm:
+                assert torch.nn.utils.clip_grad_norm_(run.model.parameters(), clip_norm) > clip_norm
+            optimizer.param_groups[0]["lr"] = 0.01 * next(steps)
             optimizer.step()
             total, seeds = total + of_all, seeds + batch.size
         losses.append(total / seeds)
@@ -90,6 +102,41 @@ def test_the_same_bits(ranks, parts, workers, options):
         assert losses == other_losses
         assert model.keys() == other.keys()
         assert all(torch.equal(model[name], other[name]) for name in model)
+
+
+SGD, AdamW, Adam = torch.optim.SGD, torch.optim.AdamW, torch.optim.Adam
+HALF_A_WAVE = (1.0, 0.933013, 0.75, 0.5, 0.25, 0.066987)
+OPTIMISED = [  # what Weft is given, and what is written by hand
+    ({"optimizer": "sgd"}, {"make_optimizer": partial(SGD, momentum=0.9)}),
+    (
+        {"optimizer": "sgd", "momentum": 0.5, "weight_decay": 0.1},
+        {"make_optimizer": partial(SGD, momentum=0.5, weight_decay=0.1)},
+    ),
+    ({"optimizer": "adamw", "weight_decay": 0.1}, {"make_optimizer": partial(AdamW, weight_decay=0.1)}),
+    ({"weight_decay": 0.1}, {"make_optimizer": partial(Adam, weight_decay=0.1)}),
+    (
+        {"optimizer": "sgd", "clip_norm": 0.02},
+        {"make_optimizer": partial(SGD, momentum=0.9), "clip_norm": 0.02},
+    ),
+    ({"schedule": "linear"}, {"rates": (1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125)}),
+    ({"schedule": "cosine", "warmup": 0.5}, {"rates": (1 / 3, 2 / 3, *HALF_A_WAVE)}),
+]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_optimisers_and_rates_are_those_of_torch(ranks, parts, workers):
+    """Two epochs of four steps; each setting counts."""
+    usual = ranks(workers, by_hand, parts, {"plan": "split"})[0][1]
+    for given, written in OPTIMISED:
+        wanted, got = (
+            ranks(workers, partial(train, **how), parts, {"plan": "split"})
+            for train, how in ((by_hand, written), (fitted, given))
+        )
+        for (losses, model), (other_losses, other) in zip(wanted, got, strict=True):
+            assert other_losses == pytest.approx(losses, rel=1e-5), given
+            for name, found in other.items():
+                torch.testing.assert_close(found, model[name], rtol=1e-4, atol=1e-6, msg=f"{name}, {given}")
+        assert any((model[name] - one).abs().max() > 1e-4 for name, one in usual.items()), given
 
 
 def test_batches_have_seeds_rows_labels_and_blocks(ranks, parts):

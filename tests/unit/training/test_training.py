@@ -1,7 +1,9 @@
 """Training end to end on a small graph: it learns, resumes to the same bits, and refuses what makes no sense."""
 
+import gc
 import json
 import random
+import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -43,6 +45,7 @@ from weft.training import (
 )
 from weft.training.batches import PrefetchingFeed
 from weft.training.interrupts import Interrupts
+from weft.training.trainer import rate
 
 
 @pytest.fixture(scope="module")
@@ -261,18 +264,37 @@ def test_options_train(graph, given):
     assert np.isfinite(result.history[-1]["loss"])
 
 
+def test_the_rate_of_each_step():
+    """Warm-up, then constant or falling to zero: two epochs of four steps."""
+    rises = [0.2, 0.4, 0.6, 0.8]
+    for given, rates in (
+        ({}, [1.0] * 8),
+        ({"warmup": 1.0}, [*rises, 1.0, 1.0, 1.0, 1.0]),
+        ({"warmup": 1.0, "schedule": "linear"}, [*rises, 1.0, 0.75, 0.5, 0.25]),
+        ({"warmup": 1.0, "schedule": "cosine"}, [*rises, 1.0, 0.853553, 0.5, 0.146447]),
+        ({"schedule": "linear"}, [1.0, 0.875, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125]),
+    ):
+        chosen = Settings.of(lr=10.0, epochs=2, **given)
+        found = [rate(chosen, step, 4) / 10 for step in range(8)]
+        assert found == pytest.approx(rates, abs=1e-6), given
+
+
 def test_memory_is_flat_over_epochs(graph):
-    import resource
+    """What is held now, not the most that was: earlier tests have held more."""
+
+    def held():
+        gc.collect()
+        return int(re.search(r"RssAnon:\s*(\d+)", Path("/proc/self/status").read_text())[1])  # KiB
 
     chosen = settings(epochs=1)
     trainer = Trainer(graph, make_model(chosen, graph), chosen)
     trainer.prepare()
     for epoch in range(10):
         trainer.train_epoch(epoch)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = held()
     for epoch in range(10, 60):
         trainer.train_epoch(epoch)
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 << 10  # KiB
+    assert held() - before < 20 << 10
 
 
 class TestResuming:
