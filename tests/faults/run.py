@@ -1,6 +1,8 @@
-"""The fault matrix, in pieces: cells that are not in the records yet, as long as there is time; then the table.
+"""The fault matrix, in pieces: cells that have no record of this commit, as long as there is time; then the table.
 
-python tests/faults/run.py [--seconds 3600] [--only TEXT] [--part 1/3] [--again] [--records FILE]
+python tests/faults/run.py [--seconds 3600] [--only TEXT] [--part 1/3] [--again] [--any-commit] [--records FILE]
+
+Where files were changed since the commit, nothing that was found before counts, unless --any-commit says so.
 """
 
 import argparse
@@ -16,13 +18,20 @@ from experiment import Experiment
 from laboratory import Laboratory
 from matrix import CELLS, FAULTS, MODES, STAGES
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benchmarks"))
+from papers.records import CHANGED, commit
+
 RECORDS = Path("build/faults.jsonl")
 
 
-def read(file: Path) -> dict[str, dict]:
-    """The last record of each cell."""
-    lines = file.read_text().splitlines() if file.exists() else []
-    return {record["cell"]: record for record in map(json.loads, lines) if record["cell"] in CELLS}
+def read(file: Path, of: str | None) -> dict[str, dict]:
+    """The last record of each cell, of a commit or of any (None)."""
+    records = map(json.loads, file.read_text().splitlines() if file.exists() else [])
+    return {record["cell"]: record for record in records if _counts(record, of)}
+
+
+def _counts(record: dict, of: str | None) -> bool:
+    return record["cell"] in CELLS and of in (None, record.get("commit"))
 
 
 def table(records: dict[str, dict]) -> str:
@@ -53,10 +62,13 @@ def main() -> int:
     parser.add_argument("--only", default="", help="cells whose names contain this")
     parser.add_argument("--part", default="1/1", help="1/3: every third cell, as three may run at once")
     parser.add_argument("--again", action="store_true", help="those that were wrong, too")
+    parser.add_argument("--any-commit", action="store_true", help="records of other commits count, too")
     parser.add_argument("--records", type=Path, default=RECORDS)
     given = parser.parse_args()
     given.records.parent.mkdir(parents=True, exist_ok=True)
-    known, end = read(given.records), time.monotonic() + given.seconds
+    now, end = commit(), time.monotonic() + given.seconds
+    of = None if given.any_commit else now
+    known = {} if of and now.endswith(CHANGED) else read(given.records, of)
     wanted = [name for name in CELLS if given.only in name]
     part, parts = map(int, given.part.split("/"))
     random.Random(0).shuffle(wanted)  # so that an early part of them tells something of all
@@ -67,15 +79,16 @@ def main() -> int:
             for name in wanted:
                 if time.monotonic() > end:
                     break
-                known[name] = Experiment(lab, CELLS[name]).result()
+                known[name] = {"commit": now, **Experiment(lab, CELLS[name]).result()}
                 records.write(json.dumps(known[name]) + "\n")
                 records.flush()
                 print(
                     f"{'ok ' if known[name]['ok'] else 'BAD'} {name}: {known[name]['outcome']} {known[name]['wrong'] or ''}",
                     flush=True,
                 )
-    known = read(given.records)
+    known = read(given.records, of)
     print(table(known))
+    print(f"of {'any commit' if of is None else f'commit {now}'}")
     return int(any(not record["ok"] for record in known.values()))
 
 

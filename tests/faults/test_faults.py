@@ -3,6 +3,7 @@
 Needs root, iproute2 and a C compiler; skipped elsewhere. `make faults` runs all of it in pieces, and prints the table.
 """
 
+import json
 import os
 import shutil
 
@@ -10,7 +11,7 @@ import pytest
 from experiment import Experiment
 from laboratory import Laboratory
 from matrix import CELLS, QUICK
-from run import table
+from run import read, table
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not all(map(shutil.which, ("tc", "nsenter", "cc", "ss"))),
@@ -30,6 +31,19 @@ def lab():
 def test_cell(lab, name):
     result = Experiment(lab, CELLS[name]).result()
     assert not result["wrong"], result
+
+
+def test_what_was_found_counts_at_its_commit(tmp_path):
+    one, other, *_ = CELLS
+    records = [(one, "abc", True), (other, "abd", True), (one, "abd", False), (one, None, True), ("gone", "abd", True)]
+    lines = [{"cell": cell, "ok": ok} | ({"commit": at} if at else {}) for cell, at, ok in records]
+    (tmp_path / "records").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    def found(of):
+        return {cell: record["ok"] for cell, record in read(tmp_path / "records", of).items()}
+
+    assert found("abc") == {one: True} and found("abd") == {one: False, other: True}
+    assert found(None) == {one: True, other: True} and found("abe") == read(tmp_path / "none", None) == {}
 
 
 def test_the_matrix_is_large_enough():
