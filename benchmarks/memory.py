@@ -7,11 +7,12 @@ process's resident memory less what it held before training. The loss is that of
 """
 
 import argparse
-import resource
 import subprocess
 import sys
 import time
 from pathlib import Path
+
+import watch
 
 from weft.graph import Graph, communities
 from weft.plan import Settings
@@ -44,12 +45,12 @@ def one(where, pieces, batch_size, hidden):
     settings = Settings.of(fanouts=(10, 10, 10), hidden=hidden, batch_size=batch_size, micro_batches=pieces, prefetch=1)
     trainer = Trainer(graph, make_model(settings, graph), settings)
     trainer.prepare()
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before = watch.peak()
     for epoch in range(2):
         start = time.perf_counter()
         edges, loss = trainer.train_epoch(epoch)
         seconds = time.perf_counter() - start
-    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    peak = (watch.peak() - before) / (1 << 20)
     print(ROW.format(pieces, f"{peak:,.0f}", f"{seconds:.2f}", f"{edges:,}", f"{loss:.6f}"), flush=True)
     trainer.close()
 

@@ -19,6 +19,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import watch
 from launched import add_training, compare, make_graph, model_of, training
 
 from weft.lab import Sandbox
@@ -108,15 +109,9 @@ def time_imports(args, folder):
             ["import", "edges.parquet", "one", *IMPORT],
             ["partition", "one", "parts", "--parts", "4", "--method", "range"],
         ):
-            pid = os.posix_spawn(
-                "/usr/bin/env",
-                ["env", f"--chdir={folder}", sys.executable, "-m", "weft.cli", *words, "--overwrite"],
-                os.environ,
-                file_actions=[(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)],
-            )
-            _, status, used = os.wait4(pid, 0)
-            assert status == 0
-            print(f"round {number}: weft {words[0]} alone: peak {used.ru_maxrss / 1024:.1f} MiB", flush=True)
+            done = watch.run(["env", f"--chdir={folder}", sys.executable, "-m", "weft.cli", *words, "--overwrite"])
+            assert done.code == 0, done.err
+            print(f"round {number}: weft {words[0]} alone: peak {done.resident / (1 << 20):.1f} MiB", flush=True)
         print(f"round {number}: both: {time.perf_counter() - start:.1f} s", flush=True)
     same = all(
         file.read_bytes() == (folder / "graph" / file.name).read_bytes() for file in (folder / "parts").iterdir()

@@ -5,6 +5,7 @@ apart, as the system drops them when others want the memory; the peak of all its
 """
 
 import contextlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -74,6 +75,11 @@ def look(pid, seen):
     if "RssAnon" in sizes:  # else it is about to go
         seen.looks.append((time.monotonic(), sizes["RssAnon"] + shared(pid)))
         seen.resident = max(seen.resident, sizes["VmHWM"])
+
+
+def peak():
+    """Bytes of all pages that this program had at most: `ru_maxrss` begins with the most of the process that started it."""
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) * 1024
 
 
 def shared(pid):

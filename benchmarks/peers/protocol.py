@@ -5,9 +5,10 @@ for one round, answered by one line of figures. So rounds of several peers can b
 """
 
 import json
-import resource
+import re
 import sys
 import time
+from pathlib import Path
 
 
 def serve(setup):
@@ -21,5 +22,10 @@ def serve(setup):
         figures = run(int(line))
         figures.setdefault("seconds", time.perf_counter() - start)
         figures["cpu_seconds"] = time.process_time() - cpu
-        figures["peak_mib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        figures["peak_mib"] = peak_mib()
         print(json.dumps(figures), file=out, flush=True)
+
+
+def peak_mib():
+    """The most memory that this program had; `ru_maxrss` begins with the driver's."""
+    return int(re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())[1]) / 1024

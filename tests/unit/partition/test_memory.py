@@ -1,6 +1,7 @@
 """What methods of our own take in memory, measured from outside; and the benchmark of large graphs, whose steps run once."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ def scale(monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     import scale
 
+    monkeypatch.setattr(scale.watch, "EVERY", 0.002)  # random hashes a graph's vertices in some milliseconds
     yield scale
     for name in ("scale", "partitioners", "watch"):
         sys.modules.pop(name)
@@ -51,11 +53,29 @@ def test_five_million_edges_are_allocated_within_the_same(scale, tmp_path, verti
     assert max(took.values()) <= scale.partitioners.allowed(graph), took
 
 
+def test_what_no_look_fell_on_is_not_less_than_nothing(scale, monkeypatch):
+    seen = scale.watch.Watched(0, '{"begin": 10.001, "end": 10.009}', "", 1.0, [(9.99, 500), (10.01, 700)])
+    monkeypatch.setattr(scale.watch, "run", lambda command: seen)
+    assert scale.partitioners.watched("graph", "random", 2, 1)[1]["bytes"] == 0
+    seen.looks[1:] = [(10.002, 900), (10.004, 600)]
+    assert scale.partitioners.watched("graph", "random", 2, 1)[1]["bytes"] == 400
+
+
 def test_what_a_process_writes_is_seen(scale):
     code = "import time; x = bytearray(200 << 20); x[::4096] = b'a' * len(x[::4096]); time.sleep(0.3); print(7)"
     seen = scale.watch.run([sys.executable, "-c", code])
     assert (seen.code, seen.out) == (0, "7\n") and seen.seconds > 0.3
     assert 200 << 20 < seen.own() < 260 << 20 and seen.resident >= 200 << 20
+
+
+def test_a_peak_is_the_programs_own(scale):
+    """`ru_maxrss` would be this process's, whose memory the new one has until it is another program."""
+    held = b"a" * (300 << 20)
+    places = [str(BENCHMARKS), str(BENCHMARKS / "peers")]
+    code = f"import sys; sys.path += {places}; import watch, protocol; print(watch.peak(), protocol.peak_mib())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    size, mib = map(float, done.stdout.split())
+    assert 4 << 20 < size < 100 << 20 < len(held) and mib == pytest.approx(size / (1 << 20), rel=0.1)
 
 
 def test_steps_run_once(scale, tmp_path):
