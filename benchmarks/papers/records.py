@@ -13,6 +13,8 @@ from papers.bench import SIZES
 HERE = Path(__file__).parent
 FOLDER = HERE / "records"
 CHANGED = "-dirty"  # after a commit whose files were changed since
+_PAGES = ("papers.md", "pictures/papers", "installing.md", "planner-tasks.md", "full-graph-tasks.md")
+_MADE = ("benchmarks/records", "benchmarks/papers/records", *(f"docs/{page}" for page in _PAGES))
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,13 @@ def machine() -> str:
 
 def commit() -> str:
     """The commit of this checkout; marked where files were changed since, but for records and what is made of them."""
-    made = (":!/docs/papers.md", ":!/docs/pictures/papers", f":!{FOLDER.name}")
-    told = ["git", "-C", str(HERE), "status", "--porcelain", "--", ":/", *made]
-    short = subprocess.run(
-        ["git", "-C", str(HERE), "rev-parse", "--short=10", "HEAD"], check=True, capture_output=True, text=True
-    )
-    changed = subprocess.run(told, check=True, capture_output=True, text=True).stdout.strip()
-    return short.stdout.strip() + (CHANGED if changed else "")
+    try:
+        changed = _git("status", "--porcelain", "--", ":/", *(f":!/{path}" for path in _MADE))
+        return _git("rev-parse", "--short=10", "HEAD") + (CHANGED if changed else "")
+    except (OSError, subprocess.CalledProcessError):  # an archive's files: of which commit, nobody knows
+        return f"unknown{CHANGED}"
+
+
+def _git(*words: str) -> str:
+    done = subprocess.run(["git", "-C", str(HERE), *words], check=True, capture_output=True, text=True)
+    return done.stdout.strip()

@@ -1,7 +1,9 @@
 """The frame of the papers' evaluations: what is measured again, records, pages; and sheets that count, on small graphs."""
 
 import ast
+import os
 import re
+import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from itertools import count
@@ -90,6 +92,32 @@ def test_what_was_changed_since_a_commit_is_always_measured(few, tmp_path, monke
     run.measure(one, few, kept, "make")
     run.measure(one, few, kept, "make")
     assert figures(kept) == {"a": 2}
+
+
+def test_records_and_pages_made_of_them_are_no_change_of_a_commit(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "HERE", tmp_path / "benchmarks" / "papers")
+    records.HERE.mkdir(parents=True)
+    (tmp_path / "docs" / "pictures").mkdir(parents=True)
+    for path in ("benchmarks/papers/run.py", "docs/design.md", "docs/pictures/soak.svg"):
+        (tmp_path / path).write_text("1\n")
+    assert records.commit() == "unknown-dirty"  # no repository
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    for words in ("init -q", "add .", "-c user.name=a -c user.email=a@b -c commit.gpgsign=false commit -q -m first"):
+        subprocess.run(["git", "-C", str(tmp_path), *words.split()], check=True)
+    first = records.commit()
+    assert re.fullmatch("[0-9a-f]{10}", first)
+    pages = [f"docs/{name}.md" for name in ("papers", "installing", "planner-tasks", "full-graph-tasks")]
+    for path in (
+        "benchmarks/records/a.jsonl",
+        "benchmarks/papers/records/b.jsonl",
+        "docs/pictures/papers/c.svg",
+        *pages,
+    ):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("made")
+    assert records.commit() == first
+    (records.HERE / "run.py").write_text("2\n")
+    assert records.commit() == f"{first}-dirty"
 
 
 def test_cases_that_are_no_more_leave_the_records(few, tmp_path):
