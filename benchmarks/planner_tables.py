@@ -41,8 +41,15 @@ def tell(file, title, command, records, tables):
     with redirect_stdout(StringIO()) as out:
         tables(records)
     print(out.getvalue(), end="")
-    made = sorted({f"{record['date'][:10]}, {record['machine']}" for record in records if "date" in record})
-    where = f"Measured {'; '.join(made)}. " if made else ""
+    commits = defaultdict(Counter)  # the records of each, by day and machine
+    for record in records:
+        if "date" in record:
+            commits[f"{record['date'][:10]}, {record['machine']}"][record["commit"]] += 1
+    made = [
+        f"{when}, commit {', '.join(f'{name} ({count})' for name, count in sorted(of.items()))}"
+        for when, of in sorted(commits.items())
+    ]
+    where = f"Measured {'; '.join(made)}: of each commit so many tasks. " if made else ""
     about = f"# {title}\n\n{where}`{command}` makes this page from the records in the project.\n"
     file.write_text(f"{about}\n```\n{out.getvalue().strip()}\n```\n", encoding="utf-8")
 

@@ -1,7 +1,9 @@
 """Benchmarks begin as their docs say, and know what was measured already."""
 
 import argparse
+import importlib
 import json
+import re
 import runpy
 import sys
 from dataclasses import replace
@@ -75,6 +77,19 @@ def test_samplers_are_measured_on_the_graph_of_the_accuracy(monkeypatch, tmp_pat
     (one,) = samplers.RUNS["debian"]
     monkeypatch.setitem(samplers.RUNS, "debian", [replace(one, folder=BUILT_IN / "cora")])
     assert Graph.open(samplers.debian(tmp_path / "graph")).num_vertices == 2708
+
+
+@pytest.mark.parametrize("name", ["planner", "full_graph_choice"])
+def test_pages_of_tasks_are_what_their_records_say(tmp_path, name):
+    made, tables = importlib.import_module(name), importlib.import_module("planner_tables")
+    page = made.PAGE.read_text()
+    title, command = page.splitlines()[0].removeprefix("# "), re.search(r"`(python .*)` makes this page", page)[1]
+    planner = importlib.import_module("planner")
+    (scale,) = {json.dumps(record["scale"]) for record in planner.every(made.KEPT)}
+    kept = [*planner.finished([made.KEPT], json.loads(scale)).values()]
+    tables.tell(tmp_path / "page.md", title, command, kept, made.report)
+    assert (tmp_path / "page.md").read_text() == page, f"run `{command}`"
+    assert all(record["commit"] in page for record in kept)
 
 
 def test_an_installation_for_editing_answers_for_no_other_checkout(monkeypatch, tmp_path):
