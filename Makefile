@@ -1,9 +1,14 @@
-# `make train` and `make test` work from a bare clone with Python 3.11 and a C++ compiler; each installs what it needs into .venv.
+# `make train` and `make test` work from a bare clone on Linux, with Python 3.11 or later and a C++ compiler; each installs what
+# it needs into .venv.
 PYTHON ?= python3
 BIN := .venv/bin
-export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+nothing :=
+# As an address, in which spaces are %20: pip takes a path with one for two
+export PIP_CONSTRAINT := file://$(subst $(nothing) ,%20,$(CURDIR))/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 PAPER ?= apt gsplit adagl leapgnn neutrontp
+CHECK := import sys; sys.version_info >= (3, 11) and sys.platform == "linux" or sys.exit("Weft needs Linux and Python 3.11 or \
+later; this is %s, and %s is %s. Name another by make PYTHON=python3.11 ..." % (sys.platform, sys.executable, sys.version.split()[0]))
 KERNELS := CMakeLists.txt pyproject.toml constraints.txt $(wildcard kernels/*)
 # One wheel is for 3.11, and one for 3.12 and later: make wheel WHEEL_PYTHONS="/path/to/python3.11 /path/to/python3.12"
 WHEEL_PYTHONS ?= $(PYTHON) python3.12
@@ -11,7 +16,7 @@ WHEEL_PYTHONS ?= $(PYTHON) python3.12
 .PHONY: help train test test-slow test-ray test-slurm test-s3 gpu fuzz faults soak sanitize wheel test-wheel lint format bench papers clean
 
 help:  ## What can be made here
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a generated one on two workers
 	$(BIN)/weft import cora runs/first/cora --overwrite
@@ -54,9 +59,8 @@ soak: .venv/installed  ## Train for an hour on four workers, changing plans: wha
 	OMP_NUM_THREADS=1 $(BIN)/python tests/soak/soaking.py --seconds 3600
 
 sanitize: .venv/installed  ## Test the kernels, built with AddressSanitizer and UndefinedBehaviorSanitizer, then with ThreadSanitizer
-	$(BIN)/python -m pip install --quiet nanobind
-	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh address
-	PYTHON=$(CURDIR)/$(BIN)/python tools/sanitize.sh thread
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize.sh address
+	PYTHON="$(CURDIR)/$(BIN)/python" tools/sanitize.sh thread
 
 wheel:  ## Build wheels into dist/ (many minutes), and check them
 	tools/wheel.sh $(WHEEL_PYTHONS)
@@ -73,19 +77,20 @@ format: .venv/installed  ## Put the code into the house's format
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/installed  ## Time the kernels and a small epoch; the peers' comparisons are in benchmarks/README.md
+bench: .venv/installed  ## Time the kernels, and imports; the peers' comparisons are in benchmarks/README.md
 	$(BIN)/python benchmarks/kernels.py
 	$(BIN)/python benchmarks/import_speed.py
 
 papers: .venv/installed  ## A paper's tables and figures, beside Weft's: PAPER=apt (up to half an hour; QUICK=1: under 3 minutes)
 	OMP_NUM_THREADS=1 PYTHONPATH=benchmarks $(BIN)/python -m papers $(PAPER) $(if $(QUICK),--quick)
 
-clean:  ## Remove what was built and trained here
+clean:  ## Remove .venv, build and runs (wheels in dist and benchmarks' graphs in data stay)
 	rm -rf .venv build runs
 
 # Kernels are compiled for this machine; Python files are used in place, so only a change of the kernels installs again.
 .venv/installed: $(KERNELS)
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@$(BIN)/python -c '$(CHECK)' 2>/dev/null || { $(PYTHON) -c '$(CHECK)' && $(PYTHON) -m venv --clear .venv; }
+	@$(BIN)/python -c 'import pip' 2>/dev/null || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet torch==2.13.0
 	$(BIN)/python -m pip install --quiet --editable '.[dev]' --config-settings=cmake.define.WEFT_NATIVE=ON
 	@touch $@
