@@ -22,7 +22,7 @@ from weft.planner.cluster import KINDS
 from weft.planner.cluster_file import cluster_text
 from weft.training import checkpoint
 
-CASES = int(os.environ.get("WEFT_FUZZ_CASES", "300"))  # of each test; `make fuzz` runs more
+CASES = int(os.environ.get("WEFT_FUZZ_CASES", "100"))  # of each test; `make test-slow` and `make fuzz` run more
 fuzzed = settings(
     max_examples=CASES, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )

@@ -162,45 +162,55 @@ def has_effect(key, scope, plan, model, task):
     return all(here[kind] in allowed for kind, allowed in BINDS.get(key, {}).items())
 
 
-@pytest.mark.parametrize(("scope", "plan"), PLANS)
+def under_every_plan(check, key):
+    """`check(key, scope, plan, model, task)` for all plans, models and tasks; what fails says for which."""
+    for (scope, plan), model, task in product(PLANS, sorted(MODELS), ("vertex", LINKS)):
+        try:
+            check(key, scope, plan, model, task)
+        except BaseException as error:
+            error.add_note(f"{key}: plan {plan} ({scope}), model {model}, task {task}")
+            raise
+
+
 @pytest.mark.parametrize("key", OTHER)
-def test_an_option_has_an_effect_or_is_refused(key, scope, plan):
-    for model, task in product(sorted(MODELS), ("vertex", LINKS)):
-        needed = NEEDS.get(key, {})
-        given = needed | {key: OTHER[key]}
-        if not has_effect(key, scope, plan, model, task) or (key, plan) in IMPOSSIBLE:
-            with pytest.raises(ConfigError) as refused:
-                made(scope, plan, model, task, **given | {key: ON[key]})
-            plain = (
-                r"plan: .*(drop|set|pull)" if (key, plan) in IMPOSSIBLE else r"\w+ means nothing to .*: drop it, or \w"
-            )
-            assert re.match(plain, str(refused.value))
-            continue
-        settings, found = made(scope, plan, model, task, **given)
-        assert settings[key] == (Path(OTHER[key]) if isinstance(settings[key], Path) else OTHER[key])
-        if PLACES[key][0] == "plan" and plan == "auto":
-            task_given = task_of(settings, 2, 64)
-            assert task_given.choices[key] == ((5, 4, 3, 2, 1, 0) if key == "prefetch" else (OTHER[key],))
-        elif PLACES[key][0] == "plan" and not (
-            key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds
-        ):
-            assert found != made(scope, plan, model, task, **needed)[1]
+def test_an_option_has_an_effect_or_is_refused(key):
+    under_every_plan(has_an_effect_or_is_refused, key)
 
 
-@pytest.mark.parametrize(("scope", "plan"), PLANS)
+def has_an_effect_or_is_refused(key, scope, plan, model, task):
+    needed = NEEDS.get(key, {})
+    given = needed | {key: OTHER[key]}
+    if not has_effect(key, scope, plan, model, task) or (key, plan) in IMPOSSIBLE:
+        with pytest.raises(ConfigError) as refused:
+            made(scope, plan, model, task, **given | {key: ON[key]})
+        plain = r"plan: .*(drop|set|pull)" if (key, plan) in IMPOSSIBLE else r"\w+ means nothing to .*: drop it, or \w"
+        assert re.match(plain, str(refused.value))
+        return
+    settings, found = made(scope, plan, model, task, **given)
+    assert settings[key] == (Path(OTHER[key]) if isinstance(settings[key], Path) else OTHER[key])
+    if PLACES[key][0] == "plan" and plan == "auto":
+        task_given = task_of(settings, 2, 64)
+        assert task_given.choices[key] == ((5, 4, 3, 2, 1, 0) if key == "prefetch" else (OTHER[key],))
+    elif PLACES[key][0] == "plan" and not (key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds):
+        assert found != made(scope, plan, model, task, **needed)[1]
+
+
 @pytest.mark.parametrize("key", sorted(OFF.keys() - {"full_graph"}))
-def test_what_is_off_may_be_said_to_be_off(key, scope, plan):
-    for model, task in product(sorted(MODELS), ("vertex", LINKS)):
-        settings, found = made(scope, plan, model, task, **{key: OFF[key]})
-        assert settings[key] == OFF[key]
-        choices = task_of(settings, 2, 64).choices
-        if not has_effect(key, scope, plan, model, task):  # nor does it change anything
-            plain, usual = made(scope, plan, model, task)
-            assert found == usual
-            assert choices in (task_of(plain, 2, 64).choices, {key: (getattr(usual, key, None),)})
-        elif PLACES[key][0] == "plan" and key != "seeds":
-            assert getattr(found, key) == OFF[key] or plan == "auto"
-            assert plan != "auto" or choices[key][0] == OFF[key]
+def test_what_is_off_may_be_said_to_be_off(key):
+    under_every_plan(may_be_said_to_be_off, key)
+
+
+def may_be_said_to_be_off(key, scope, plan, model, task):
+    settings, found = made(scope, plan, model, task, **{key: OFF[key]})
+    assert settings[key] == OFF[key]
+    choices = task_of(settings, 2, 64).choices
+    if not has_effect(key, scope, plan, model, task):  # nor does it change anything
+        plain, usual = made(scope, plan, model, task)
+        assert found == usual
+        assert choices in (task_of(plain, 2, 64).choices, {key: (getattr(usual, key, None),)})
+    elif PLACES[key][0] == "plan" and key != "seeds":
+        assert getattr(found, key) == OFF[key] or plan == "auto"
+        assert plan != "auto" or choices[key][0] == OFF[key]
 
 
 def test_what_is_off_is_off():

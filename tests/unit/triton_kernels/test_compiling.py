@@ -26,7 +26,7 @@ def compiled(capability, *dtypes):
     ("capability", "dtypes"),
     [
         pytest.param(80, ["float32", "once"], id="80"),
-        pytest.param(90, ["bfloat16"], id="90"),
+        pytest.param(90, ["bfloat16"], id="90", marks=pytest.mark.slow),
         pytest.param(80, ["float64", "bfloat16"], id="80-other-types", marks=pytest.mark.slow),
         pytest.param(90, ["float32", "float64", "once"], id="90-other-types", marks=pytest.mark.slow),
     ],
