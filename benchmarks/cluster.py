@@ -3,7 +3,8 @@
     benchmarks/peers/build.sh && python benchmarks/cluster.py --links 1gbit --hidden 16,128
 
 A communities graph of 240,000 vertices, 5 million edges, 100 features and 47 classes, partitioned by METIS; 19,200 seeds,
-fanouts 10,10,10, batches of 1,024 a host, one thread a worker. Medians of the epochs after the first, over all rounds.
+fanouts 10,10,10, batches of 1,024 a host, one thread a worker that trains, and two of Weft's that prepare batches; DistDGL
+has no samplers besides. Medians of the epochs after the first, over all rounds.
 Four workers share this machine's cores, so processor seconds and bytes (by the interfaces) stand beside the time.
 """
 

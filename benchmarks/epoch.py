@@ -4,7 +4,8 @@
 
 GraphSAGE (3 layers, hidden 128, mean) and GAT (3 layers, 4 heads x 8) on a communities graph of 240,000 vertices and 5
 million edges, 100 features, 47 classes, 19,200 seeds; fanouts 10,10,10, batches of 1,024, Adam, two threads each. Every
-side trains with its own sampler, loader and layers. Medians over rounds after a warm-up.
+side trains with its own sampler, loader and layers; Weft prepares batches in one thread more, the peers in those that train.
+Medians over rounds after a warm-up; PyG has one such round, after all others.
 """
 
 import argparse

@@ -2,7 +2,8 @@
 
     benchmarks/peers/build.sh && python benchmarks/local.py
 
-The graph, model, fanouts and batches of benchmarks/cluster.py; no links between. Medians of the epochs after the first.
+The graph, model, fanouts and batches of benchmarks/cluster.py; no links between. Medians of the epochs after the first, of
+which PyG has one. Weft prepares batches in two threads more, PyG in the one that trains.
 """
 
 import argparse

@@ -66,7 +66,7 @@ def client(job):
     torch.distributed.init_process_group("gloo")
     graph = dgl.distributed.DistGraph("graph", part_config=job["partition"])
     seeds = dgl.distributed.node_split(graph.ndata["train_mask"], graph.get_partition_book(), force_even=True)
-    sampler = dgl.dataloading.NeighborSampler(job["fanouts"])
+    sampler = dgl.dataloading.NeighborSampler(list(reversed(job["fanouts"])))  # the last one is the seeds'
     loader = dgl.dataloading.DistNodeDataLoader(
         graph, seeds, sampler, batch_size=job["batch_size"], shuffle=True, drop_last=False
     )
