@@ -17,7 +17,8 @@ from torch_geometric.nn import GraphSAGE
 
 import weft
 
-data = torch.load(sys.argv[1], weights_only=False)  # a torch_geometric.data.Data with train_mask and test_mask
+# A torch_geometric.data.Data with train_mask and test_mask, from a file of one's own: such a load runs code that is in it.
+data = torch.load(sys.argv[1], weights_only=False)
 train_loader = weft.Loader(data, fanouts=[25, 10], batch_size=64, seeds=data.train_mask)  # was NeighborLoader(...)
 model = GraphSAGE(data.num_features, hidden_channels=64, num_layers=2, out_channels=int(data.y.max()) + 1)
 parallel_model = weft.parallel(model, train_loader)  # new: the same model, on a batch's blocks

@@ -93,10 +93,11 @@ def drawn(series: list[list[dict[str, int]]]) -> str:
             )
             colour = f"hsl({rank * 80} 70% 45%)"
             parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.2"/>')
-    size = f'width="{width}" height="{len(HELD) * (height + 30)}"'
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="13">{"".join(parts)}</svg>'
-    )
+    size = f'width="{width}" height="{len(HELD) * (height + 30)}" font-family="sans-serif" font-size="13"'
+    label = f"{', '.join(HELD)} of {len(series)} workers over {len(series[0])} epochs"
+    ground = '<rect width="100%" height="100%" fill="white"/>'  # where pages are dark, too
+    begin = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-label="{label}">'
+    return f"{begin}{ground}{''.join(parts)}</svg>"
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -342,6 +343,18 @@ def test_the_example_on_one_worker_and_under_torchrun(parts, tmp_path, start):
     assert losses[-1] < losses[0]
     two = example(tmp_path, "own_loop.py", parts / "2", "split", workers=2, start=start)
     assert two == pytest.approx(losses, abs=2e-4)
+
+
+def test_the_other_examples_run(parts, tmp_path):
+    for name, told, given in (
+        ("train_pyg_model.py", r"test accuracy \d+\.\d\d% with [\d,]+ parameters", True),
+        ("custom_convolution.py", r"\n0\.\d+\n", True),
+        ("full_graph.py", r"test accuracy \d+\.\d\d% after \d+ updates", True),
+        ("link_prediction.py", r"the likeliest links of vertex 0: \[\d+(, \d+){4}\]", True),
+        ("hetero_data.py", r"test accuracy \d+\.\d%", False),
+    ):
+        said = run_script(tmp_path, name, *[parts / "1"][: int(given)])
+        assert re.search(told, said), f"{name}: {said}"
 
 
 BITS = """

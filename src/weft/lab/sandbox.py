@@ -304,7 +304,9 @@ def _check_share(share: float) -> None:
 
 def _check_machine() -> None:
     if os.geteuid() != 0:
-        raise ClusterError("a sandbox makes network namespaces, which only root may: run it with sudo")
+        raise ClusterError(
+            'a sandbox makes network namespaces, which only root may: run it by `sudo env PATH="$PATH" weft sandbox ...`'
+        )
     for tool in ("ip", "tc", "nsenter"):
         if shutil.which(tool) is None:
             raise ClusterError(f"a sandbox needs the command {tool}: install iproute2 and util-linux")
