@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import zlib
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -184,6 +184,8 @@ def _options(given: list[str]) -> dict[str, str]:
     if wrong := [text for text in given if not text.partition("=")[2]]:
         raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
     return dict(text.split("=", 1) for text in given)
+
+
 def _checksum(path: str) -> int:
     """Of a file of any size, a piece at a time."""
     found = 0
@@ -191,5 +193,3 @@ def _checksum(path: str) -> int:
         while piece := file.read(_PIECE):
             found = zlib.crc32(piece, found)
     return found
-
-

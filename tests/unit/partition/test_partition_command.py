@@ -138,6 +138,10 @@ def test_hosts_and_links(partition):
         (["--parts", "2", "--batch-size", "0"], "--batch-size and --hidden are out of range"),
         (["--parts", "2", "--plan", "gdp"], "--plan gdp reads rows wherever they are"),
         (
+            ["--parts", "2", "--plan", "local+local+local"],
+            "seeds that are dealt out read rows of local layers wherever",
+        ),
+        (
             ["--parts", "2", "--plan", "magic"],
             "plan = 'magic' is not known: choose one of gdp, nfp, snp, dnp, split, leap, migrate",
         ),
@@ -151,10 +155,6 @@ def test_hosts_and_links(partition):
         (["--cluster", "nowhere.toml"], "the cluster file nowhere.toml can't be read"),
     ],
 )
-        (
-            ["--parts", "2", "--plan", "local+local+local"],
-            "seeds that are dealt out read rows of local layers wherever",
-        ),
 def test_mistakes_are_one_sentence(graph, tmp_path, capsys, arguments, sentence):
     assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
     told = capsys.readouterr().err.splitlines()[-1]
