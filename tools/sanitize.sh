@@ -10,7 +10,7 @@ shift
 python=${PYTHON:-$PWD/.venv/bin/python}
 PATH=$(dirname "$python"):$PATH
 there=$PWD/build/sanitize-$kind
-export OMP_NUM_THREADS=1 PYTHONPATH=$there/src${PYTHONPATH:+:$PYTHONPATH}
+export OMP_NUM_THREADS=1 PYTHONPATH=$PWD/tools/plain:$there/src${PYTHONPATH:+:$PYTHONPATH}
 if [ "$kind" = address ]; then
   sanitizers=address,undefined libraries="libasan.so libstdc++.so"
   usual="tests/unit/sampling tests/unit/placements/test_cover.py tests/unit/nn/test_functional.py tests/unit/graph
@@ -38,6 +38,9 @@ cmake --install "$there" --prefix "$there/src" >/dev/null
 # Python is not built with sanitizers: so their library must be there first, and where it looks for free addresses.
 preload=$(for library in $libraries; do cc -print-file-name="$library"; done | paste -sd ' ')
 seen() { LD_PRELOAD=$preload setarch -R "$python" "$@"; }
+
+kernels=$(seen -c 'from weft import _kernels; print(_kernels.__file__)')
+[[ $kernels == "$there"/src/* ]] || { echo "other kernels than those built here would be tested: $kernels"; exit 1; }
 
 # A mistake that is made on purpose must be found, or all else proves nothing: two threads fill the same arrays, or a kernel
 # is told of more room than there is.
