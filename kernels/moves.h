@@ -30,6 +30,8 @@ struct Traffic {
     // The slope of the norm of what comes in and goes out of each part, and over single links of two (`pairs`, 0: none), in
     // seconds: with a high power, the longest counts.
     void set_prices(const double *seconds, const double *pairs, double power) {
+        const bool by_pairs = std::any_of(pairs, pairs + parts * parts, [](double second) { return second != 0; });
+        std::vector<double> come(parts), go(parts);
         for (int64_t phase = 0; phase < phases; ++phase) {
             const double *into = in.data() + phase * parts, *from = out.data() + phase * parts;
             auto load = [&](double count, int64_t p) { return std::max(count, 0.0) * seconds[p]; };
@@ -38,19 +40,20 @@ struct Traffic {
             };
             double most = 1e-300, sum = 0;
             for (int64_t p = 0; p < parts; ++p) most = std::max({most, load(into[p], p), load(from[p], p)});
-            for (int64_t i = 0; i < parts * parts; ++i) most = std::max(most, between(i / parts, i % parts));
+            for (int64_t i = 0; by_pairs && i < parts * parts; ++i) most = std::max(most, between(i / parts, i % parts));
             for (int64_t p = 0; p < parts; ++p)
                 sum += std::pow(load(into[p], p) / most, power) + std::pow(load(from[p], p) / most, power);
-            for (int64_t i = 0; i < parts * parts; ++i) sum += std::pow(between(i / parts, i % parts) / most, power);
+            for (int64_t i = 0; by_pairs && i < parts * parts; ++i)
+                sum += std::pow(between(i / parts, i % parts) / most, power);
             const double norm = most * std::pow(std::max(sum, 1.0), 1 / power);
-            auto slope = [&](double load, double second) { return std::pow(load / norm, power - 1) * second; };
+            auto slope = [&](double load) { return std::pow(load / norm, power - 1); };
+            for (int64_t p = 0; p < parts; ++p) come[p] = slope(load(into[p], p)), go[p] = slope(load(from[p], p));
             for (int64_t needs = 0; needs < parts; ++needs)
                 for (int64_t owner = 0; owner < parts; ++owner)
                     price[(needs * phases + phase) * parts + owner] =
                         needs == owner ? 0
-                                       : slope(load(into[needs], needs), seconds[needs]) +
-                                             slope(load(from[owner], owner), seconds[owner]) +
-                                             slope(between(needs, owner), pairs[needs * parts + owner]);
+                                       : come[needs] * seconds[needs] + go[owner] * seconds[owner] +
+                                             (by_pairs ? slope(between(needs, owner)) * pairs[needs * parts + owner] : 0);
         }
     }
 };
@@ -165,6 +168,7 @@ class Moves {
 
     // The fuller a part, the dearer, from where all are equally full: so that those who gain little make room for others.
     void set_rents(double rent) {
+        const double cost = rent * traffic_.cost();
         for (int64_t k = 0; k < K; ++k) {
             const int64_t *load = loads_.data() + k * C, *most = limits_.data() + k * C;
             const double total = std::max(1.0, std::accumulate(load, load + C, 0.0));
@@ -172,26 +176,35 @@ class Moves {
             for (int64_t p = 0; p < C; ++p) {
                 const double fullness = static_cast<double>(load[p]) / static_cast<double>(std::max<int64_t>(most[p], 1));
                 const double excess = std::max(0.0, (fullness - even) / (1 - even));
-                rents_[k * C + p] = rent * traffic_.cost() / total * excess * excess * excess;
+                rents_[k * C + p] = cost / total * excess * excess * excess;
             }
         }
     }
 
+    // A piece a thread at a time, as each has rows of all parts.
     void count(int threads) {
-        std::vector<Traffic> pieces(PIECES, Traffic(C, F));
-        in_pieces(threads, PIECES, [&](int piece) {
-            const int64_t *begin = nets_.members().begin.data();
-            const int32_t *member = nets_.members().members.data();
-            for (int64_t e = nets_.count() * piece / PIECES; e < nets_.count() * (piece + 1) / PIECES; ++e) {
-                counts_.weight(e) = nets_.weight(e);
-                counts_.slot(e) = static_cast<uint16_t>(nets_.phase(e) * C + part_[nets_.owner(e)]);
-                uint16_t *has = counts_.pins(e);
-                for (int64_t at = begin[e]; at < begin[e + 1]; ++at)
-                    if (has[part_[member[at]]]++ == 0) pieces[piece].add(part_[member[at]], counts_.slot(e), nets_.weight(e));
-            }
-        });
-        for (const Traffic &piece : pieces)
-            for (int64_t at = 0; at < C * F * C; ++at) traffic_.add(at / (F * C), at % (F * C), piece.rows[at]);
+        const int64_t together = std::clamp<int64_t>(threads, 1, PIECES);
+        std::vector<Traffic> pieces(together, Traffic(C, F));
+        const int64_t *begin = nets_.members().begin.data();
+        const int32_t *member = nets_.members().members.data();
+        for (int64_t first = 0; first < PIECES; first += together) {
+            const int64_t here = std::min(together, PIECES - first);
+            in_pieces(threads, static_cast<int>(here), [&](int at_once) {
+                const int64_t piece = first + at_once;
+                Traffic &sums = pieces[at_once];
+                std::fill(sums.rows.begin(), sums.rows.end(), 0.0);
+                for (int64_t e = nets_.count() * piece / PIECES; e < nets_.count() * (piece + 1) / PIECES; ++e) {
+                    counts_.weight(e) = nets_.weight(e);
+                    counts_.slot(e) = static_cast<uint16_t>(nets_.phase(e) * C + part_[nets_.owner(e)]);
+                    uint16_t *has = counts_.pins(e);
+                    for (int64_t at = begin[e]; at < begin[e + 1]; ++at)
+                        if (has[part_[member[at]]]++ == 0) sums.add(part_[member[at]], counts_.slot(e), nets_.weight(e));
+                }
+            });
+            for (int64_t at_once = 0; at_once < here; ++at_once)
+                for (int64_t at = 0; at < C * F * C; ++at)
+                    traffic_.add(at / (F * C), at % (F * C), pieces[at_once].rows[at]);
+        }
     }
 
     // The part that v should be in; -1: where it is.
