@@ -82,9 +82,10 @@ def run(args: argparse.Namespace) -> int:
     weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
     graph = weft.Graph.open(args.graph)
     parts = parts_given(args)
-    choice = _chosen(args, graph)
+    cluster = cluster_given(args, parts)
+    choice = _chosen(args, graph, _at_a_time(cluster))
     steps = weft.partition.CheckpointedSteps(args.out, _identity(args, graph, choice))
-    task, cluster = task_given(args, graph, parts), cluster_given(args, parts)
+    task = task_given(args, graph, parts)
     shares = cluster.shares() if args.shares is None else numbers("shares", args.shares)
     with weft.report.StageProgress() as progress:
         start = time.perf_counter()
@@ -128,11 +129,17 @@ def _expected(
     return {"draws": draws, **work} if weighted else work
 
 
-def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.MethodChoice:
+def _at_a_time(cluster: weft.planner.Cluster) -> int:
+    """How many parts a method makes at a time: a host's or, before these, hosts'."""
+    workers = cluster.workers_by_host
+    return max(len(workers), *workers) if len(workers) > 1 else cluster.workers
+
+
+def _chosen(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.partition.MethodChoice:
     """The method; where it was left open, a line says which one and why, and where memory may not do for it, another."""
     if args.method != "auto":
         _check_read(args)
-        short = weft.partition.too_large(args.method, graph)
+        short = weft.partition.too_large(args.method, graph, parts=parts)
         if short:
             print(f"method {args.method}: {short}", file=sys.stderr)
         return weft.partition.MethodChoice(args.method, "", args.by_draws)
@@ -140,7 +147,7 @@ def _chosen(args: argparse.Namespace, graph: weft.Graph) -> weft.partition.Metho
         raise ConfigError("--option is of one method: name it with --method")
     if not args.minutes > 0:
         raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
-    choice = weft.partition.choose_method(graph, args.minutes)
+    choice = weft.partition.choose_method(graph, args.minutes, parts=parts)
     print(f"method {choice.method}: {choice.why}", file=sys.stderr)
     return choice
 

@@ -34,6 +34,14 @@ def test_size_and_time_decide(edges, minutes, method):
     assert ("traffic would take about" in chosen.why) == (method != "traffic")
 
 
+def test_many_parts_take_longer_and_more():
+    assert choose_method(Large(20_000_000), memory=1e12).method == "traffic"
+    many = choose_method(Large(20_000_000), memory=1e12, parts=2000)
+    assert many.method == "kaminpar" and "traffic would take about" in many.why
+    assert "traffic would need about" in choose_method(Large(20_000_000), 1e9, memory=2e9, parts=2000).why
+    assert not too_large("traffic", Large(20_000_000), memory=2e9)
+
+
 @pytest.mark.parametrize("graph", [random_graph(1, training=0.0), Graph.from_arrays(np.array([[0, 1], [1, 0]]))])
 def test_nothing_to_train_on(graph):
     chosen = choose_method(graph)
