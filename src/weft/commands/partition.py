@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import zlib
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -149,7 +149,8 @@ def _chosen(args: argparse.Namespace, graph: weft.Graph, parts: int) -> weft.par
         raise ConfigError(f"--minutes {args.minutes:g} is out of range: it must be above 0")
     choice = weft.partition.choose_method(graph, args.minutes, parts=parts)
     print(f"method {choice.method}: {choice.why}", file=sys.stderr)
-    return choice
+    by_draws = args.by_draws and "draws" in PARTITION_METHODS.get(choice.method).reads
+    return replace(choice, weighted=choice.weighted or by_draws)
 
 
 def _check_read(args: argparse.Namespace) -> None:
@@ -186,13 +187,6 @@ def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partitio
     return of | {"files": files} | asdict(choice)
 
 
-def _options(given: list[str]) -> dict[str, str]:
-    """The method's own options, by name."""
-    if wrong := [text for text in given if not text.partition("=")[2]]:
-        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in given)
-
-
 def _checksum(path: str) -> int:
     """Of a file of any size, a piece at a time."""
     found = 0
@@ -200,3 +194,10 @@ def _checksum(path: str) -> int:
         while piece := file.read(_PIECE):
             found = zlib.crc32(piece, found)
     return found
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    """The method's own options, by name."""
+    if wrong := [text for text in given if not text.partition("=")[2]]:
+        raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
+    return dict(text.split("=", 1) for text in given)
