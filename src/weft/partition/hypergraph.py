@@ -42,8 +42,6 @@ def sampled_hypergraph(
 ) -> _kernels.Nets:
     """Nets of whole batches, until they have enough pins, or are so many (`count`), or the epochs are through.
 
-    An epoch of which no row can cross is the last one.
-
     `like`: an allocation that the wanted one is like, by which layers under `cover` choose what to pull and what to push.
     `kept`: of which rows every part keeps a copy, [vertices] bool.
     """
@@ -68,9 +66,9 @@ def sampled_hypergraph(
     wanted = math.inf if pins is None else pins
 
     def left() -> int:
-        """How many batches are to come, by the pins of those that came."""
+        """How many batches are to come, by the pins of those that came; none after an epoch of which no row can cross."""
         if not nets.pins():
-            return 1
+            return int(done < len(batches))
         return math.ceil(min(most, done * wanted / nets.pins())) - done
 
     with ThreadPoolExecutor(threads) as pool:
@@ -87,8 +85,6 @@ def sampled_hypergraph(
             if not done and nets.pins():
                 nets.reserve(min(1 + wanted / nets.pins(), most))  # the last batch may go beyond
             done += len(together)
-            if not nets.pins() and done >= len(batches):
-                break
             progress("sampling", *((done, most) if pins is None else (min(nets.pins(), pins), pins)))
     return nets
 
