@@ -16,42 +16,44 @@ pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not shutil.which("tc") or not shutil.which("nsenter"),
     reason="needs root, iproute2 and nsenter",
 )
+# What `weft probe` does before it rehearses, some times: all workers find the same, so that all know when it is enough.
 PROBE = """
-import json
+import json, sys
 from dataclasses import asdict
 from weft.exchange import World
 from weft.planner.probe import probe_cluster
-world = World.join(20)
-cluster = probe_cluster(world)
+world, rates = World.join(20), [float(rate) for rate in sys.argv[1:]]
+best = [0.0] * len(rates)
+for _ in range(4):
+    cluster = probe_cluster(world)
+    best = [max(bits, 8 * host.bandwidth) for bits, host in zip(best, cluster.hosts, strict=True)]
+    off = [bits / rate - 1 for bits, rate in zip(best, rates, strict=True)]
+    if max(map(abs, off)) < 0.15:
+        break
 if world.rank == 0:
-    print(json.dumps(asdict(cluster)))
+    print(json.dumps([asdict(cluster), off]))
 world.leave()
 """
-COMMAND = [sys.executable, "-c", PROBE]  # what `weft probe` does before it rehearses
-
-
-def probed(tmp_path, **options):
-    file = tmp_path / "told.json"
-    with Sandbox(**options) as box, open(file, "w") as out:
-        assert box.run(COMMAND, output=out, timeout=60) == 0
-    return json.loads(file.read_text())
 
 
 def measured(tmp_path, rates, **options):
     """Figures of some tries, each host's best bandwidth among them: other programs only ever make it less."""
-    best = [0.0] * len(rates)
-    for _ in range(4):
-        figures = probed(tmp_path, **options)
-        best = [max(bits, 8 * host["bandwidth"]) for bits, host in zip(best, figures["hosts"], strict=True)]
-        off = [bits / bits_a_second(rate) - 1 for bits, rate in zip(best, rates, strict=True)]
-        if max(map(abs, off)) < 0.15:
-            return figures, off
+    file = tmp_path / "told.json"
+    command = [sys.executable, "-c", PROBE, *(str(bits_a_second(rate)) for rate in rates)]
+    with Sandbox(**options) as box, open(file, "w") as out:
+        assert box.run(command, output=out, timeout=120) == 0
+    figures, off = json.loads(file.read_text())
+    if max(map(abs, off)) >= 0.15:
+        skip_where_it_is_busy(figures)
+    return figures, off
+
+
+def skip_where_it_is_busy(figures):
     free = max(host["cores"] for host in figures["hosts"])
     if free < 0.85 * min(os.cpu_count(), 3):
         pytest.skip(
-            f"the machine is busy with other things: a host by itself got {free} processors, too few to time links"
+            f"the machine is busy with other things: a host by itself got {free} processors, too few to time by"
         )
-    return figures, off
 
 
 def test_links_and_processors_are_what_the_hosts_were_given(tmp_path):
@@ -60,6 +62,8 @@ def test_links_and_processors_are_what_the_hosts_were_given(tmp_path):
     assert off == pytest.approx([0.0] * 4, abs=0.15)
     cores = [host["cores"] for host in figures["hosts"]]
     busy = [host["busy_cores"] for host in figures["hosts"]]
+    if abs(cores[1] - 0.5) > 0.12:
+        skip_where_it_is_busy(figures)
     assert cores[1] == pytest.approx(0.5, abs=0.12)
     assert all(b <= c for b, c in zip(busy, cores, strict=True))
     assert sum(busy) < 1.2 * os.cpu_count()  # hosts of one machine share its processors
