@@ -112,8 +112,9 @@ class Trainer:
         with self.world.during(p.place):
             while p.epoch < epochs and not p.stopped:
                 self._epoch(interrupts)
-        self._evaluate_at_end()
-        self._saved.finish(p)
+        with self.world.during("the end"):
+            self._evaluate_at_end()
+            self._saved.finish(p)
 
     def _epoch(self, interrupts: Interrupts) -> None:
         """The rest of the present epoch: its steps, then evaluation and a checkpoint; and what there is to tell of it."""
