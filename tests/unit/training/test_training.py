@@ -45,6 +45,8 @@ from weft.training import (
 )
 from weft.training.batches import PrefetchingFeed
 from weft.training.interrupts import Interrupts
+from weft.training.objectives import objective_for
+from weft.training.planning import task_of
 from weft.training.trainer import rate
 
 
@@ -944,6 +946,13 @@ def test_a_loader_does_not_ask_the_planner(graph):
         with pytest.raises(ConfigError, match=r"wire = 'auto' asks the planner, .*: set wire = 'float16', or drop it"):
             weft.Loader(graph, fanouts=(4, 4), plan=plan, wire="auto")
     weft.Loader(graph, settings=Settings.of(fanouts=(4, 4), plan="auto", wire="auto"))  # of weft.train, too
+
+
+def test_the_planner_leaves_float16_out_where_features_are_numbers_that_it_has_not(graph):
+    settings = Settings.of(fanouts=(4, 4), plan="auto", wire="auto")
+    numbers = replace(graph, features=21 * np.arange(graph.num_vertices, dtype=np.float32)[:, None])
+    for of, choices in ((graph, ("float32", "float16")), (numbers, ("float32",))):
+        assert task_of(settings, 2, 60, objective_for(of, settings), workers=2).choices["wire"] == choices
 
 
 def test_a_loop_of_ones_own_has_the_threads_that_the_loader_was_given(graph):
