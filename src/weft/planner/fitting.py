@@ -26,7 +26,7 @@ _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of 
 _LEFT = 0.1  # at least, of what a cost was known to be: as they change by factors, one at zero would stay there
 _EPOCH = 0.1  # of an epoch's seconds, as they are told when all costs are right
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
-_SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
+_SHARES, _EXPONENTS = np.linspace(0.6, 1.0, 41).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 
 
 @dataclass(frozen=True)
