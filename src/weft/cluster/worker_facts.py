@@ -38,9 +38,8 @@ class WorkerFacts:
     file_size: int  # bytes that a file may have
     address_space: int  # bytes that it may map
     temporary: int  # bytes that are left where temporary files go
-    free_ports: (
-        int  # of those that may be listened at, but for those in use; NO_LIMIT: any, or the host's first one looks
-    )
+    # Of those that may be listened at, but for those in use; NO_LIMIT: any, or it is for the host's first worker to look.
+    free_ports: int
     secret: bool  # was it given the run's?
     versions: dict[str, str]
     graph: str  # the sum of the graph that it sees, or none was named
