@@ -37,7 +37,7 @@ KINDS = {
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 
-TIMED = 3  # the way in which work is told in pieces: what was kept by another one is measured anew
+TIMED = 2  # the way in which work is told in pieces: what was kept by another one is measured anew
 PIECE_ROWS, PIECE_WIDTH = 4000, 64  # of the piece of work that `pace` is of: rows gathered, multiplied, and merged to
 PIECE_OUT, PIECE_EDGES = PIECE_ROWS // 4, 5 * PIECE_ROWS // 2  # so many, along edges
 PIECE_BYTES = 4.0 * PIECE_WIDTH * (4 * PIECE_ROWS + PIECE_EDGES + 2 * PIECE_OUT)  # that it reads and writes

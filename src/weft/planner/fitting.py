@@ -18,16 +18,13 @@ from weft.planner.cluster import KINDS, Cluster
 from weft.planner.planner import Planner
 from weft.planner.price import PARTS, PREPARES, TRAINS, Price, held_up
 
-# How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took,
-# at least and at most. How many times as long as alone a model takes in training is much the same on all machines, and what
-# it takes alone was timed within a share of that, of each model anew: its own epochs do not tell the two from each other.
-_TOGETHER, _EACH, _STAGE, _NOISE, _TIMES, _TIMED = 0.5, 0.3, 0.05, 0.2, 0.1, 0.15
+# How far off figures are taken to be, as shares of them: all costs together, each besides; what a stage of an epoch took.
+_TOGETHER, _EACH, _STAGE = 0.5, 0.3, 0.05
 _BUSY, _OVERLAP = 0.1, 0.5  # likewise: of how processors are kept busy, and of the logarithm of how well things overlap
-_BUSIEST = 0.75  # of epochs use their processors less than one by which it is told how busy these can be
 _LEFT = 0.1  # at least, of what a cost was known to be: as they change by factors, one at zero would stay there
 _EPOCH = 0.1  # of an epoch's seconds, as they are told when all costs are right
 _LEAST = 0.05  # of the longest seconds: shorter ones count as if they were so long
-_SHARES, _EXPONENTS = np.linspace(0.6, 1.0, 41).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
+_SHARES, _EXPONENTS = np.linspace(0.75, 1.0, 26).tolist(), np.linspace(1.5, 12.0, 22).tolist()  # that are considered
 
 
 @dataclass(frozen=True)
@@ -48,62 +45,28 @@ class Told(NamedTuple):
     units: np.ndarray  # [rows, kinds]
     seconds: np.ndarray  # [rows] of all workers' processors
     trust: np.ndarray  # [rows] how much each of them counts
-    planner: np.ndarray  # [rows] whose figures these are, by number
     pace: float  # at that time
 
 
 def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     """The costs of work on a cluster (Cluster.work), as they are known, brought nearer to what some epochs took."""
-    kinds, units, seconds, trust, planner, pace = told_by(cluster, seen)
+    kinds, units, seconds, trust, pace = told_by(cluster, seen)
     then = {kind: cluster.work[kind] * (pace / cluster.work["pace"]) for kind in kinds[:-2]}
     known = np.array([*then.values(), *(cluster.work[kind] for kind in kinds[-2:])])
-    said = _Said(units * known, seconds, trust, planner)
-    factors = _factors(said, _STAGE)
-    off = np.minimum(np.abs(units @ (known * factors) - seconds) / _counting(seconds), _NOISE)
-    noise = math.sqrt(float(np.average(off**2, weights=trust**2)))
-    factors = _factors(said, max(_STAGE, noise))
-    work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors).tolist(), strict=True))
+    weights = trust / (_STAGE * _counting(seconds))
+    said = np.column_stack([units * known, np.zeros(len(units))]) * weights[:, None]
+    alike = np.column_stack([np.eye(len(kinds)), np.full(len(kinds), -1.0)]) / _EACH
+    together = np.append(np.zeros(len(kinds)), 1.0) / _TOGETHER
+    rows, aims = np.vstack([said, alike, together]), [*(seconds * weights), *np.zeros(len(kinds)), 1 / _TOGETHER]
+    factors = _LEFT + nonnegative(rows, aims - _LEFT * rows.sum(1))
+    work = cluster.work | {"pace": pace} | dict(zip(kinds, (known * factors[:-1]).tolist(), strict=True))
     before, count = (cluster.work["busy"], math.log(cluster.work["overlap"])), len(seen)
 
     def doubt(busy: float, overlap: float) -> float:
         far = ((busy - before[0]) / _BUSY) ** 2 + ((math.log(overlap) - before[1]) / _OVERLAP) ** 2
         return far * _EPOCH**2 / count
 
-    least = float(np.quantile([_used(one, cluster) for one in seen], _BUSIEST))
-    return work | side_by_side(*as_batches(cluster, work, seen), doubt, least)
-
-
-class _Said(NamedTuple):
-    """What is known to be said by each row: seconds by kind of work, [rows, kinds]; and what it took."""
-
-    known: np.ndarray
-    seconds: np.ndarray
-    trust: np.ndarray
-    planner: np.ndarray
-
-    @property
-    def layers(self) -> np.ndarray:
-        """Seconds of layers by who timed them, [rows, planners]; none of one planner: it is what predictions go by."""
-        count = int(self.planner.max()) + 1
-        return np.eye(count)[self.planner] * self.known[:, -1:] if count > 1 else np.zeros((len(self.known), 0))
-
-
-def _factors(said: _Said, noise: float) -> np.ndarray:
-    """How many times what is known each cost is: the last two are ratios, which a slower machine has alike.
-
-    `noise`: how far off seconds are, as a share.
-    """
-    timed, kinds = said.layers, said.known.shape[1]
-    weights, planners = said.trust / (noise * _counting(said.seconds)), timed.shape[1]
-    told = np.column_stack([said.known, np.zeros(len(timed)), timed]) * weights[:, None]
-    alike = np.column_stack([np.eye(kinds), np.full(kinds, -1.0), np.zeros((kinds, planners))]) / _EACH
-    alike[-2:] *= _EACH / _TIMES
-    alike[-2:, kinds] = 0.0
-    own = np.diag([1 / _TOGETHER, *[1 / _TIMED] * planners])  # all costs together; and each planner's timing
-    rows = np.vstack([told, alike, np.column_stack([np.zeros((len(own), kinds)), own])])
-    took = (said.seconds + timed.sum(1)) * weights
-    aims = np.array([*took, *np.zeros(kinds - 2), *[1 / _TIMES] * 2, *own.diagonal()])
-    return _LEFT + nonnegative(rows, aims - _LEFT * rows.sum(1))[:kinds]
+    return work | side_by_side(*as_batches(cluster, work, seen), doubt)
 
 
 def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:
@@ -116,10 +79,8 @@ def prediction_error(cluster: Cluster, seen: Sequence[Observation]) -> float:
 def told_by(cluster: Cluster, seen: Sequence[Observation]) -> Told:
     """What epochs tell of what each kind of work costs."""
     kinds = [kind for kind in KINDS if kind not in ("disk", "pace", "busy", "overlap", "step", "layers")]
-    planners = dict.fromkeys(one.planner for one in seen)
-    pace = float(np.mean([planner.space.model.pace for planner in planners]))
-    cluster, numbers = replace(cluster, work={"pace": pace}), {planner: at for at, planner in enumerate(planners)}
-    rows, seconds, weights, of = [], [], [], []
+    pace = float(np.mean([planner.space.model.pace for planner in {one.planner for one in seen}]))
+    cluster, rows, seconds, weights = replace(cluster, work={"pace": pace}), [], [], []
     for planner, plan in dict.fromkeys((one.planner, one.plan) for one in seen):
         same = [one for one in seen if one.planner is planner and one.plan == plan]
         units, convolved = planner.units(plan, cluster)
@@ -132,8 +93,7 @@ def told_by(cluster: Cluster, seen: Sequence[Observation]) -> Told:
                 rows.append([*work_of_stage, *(convolved if computes else (0.0, 0.0))])
                 seconds.append(float(np.median(spent)))
                 weights.append(trust)
-                of.append(numbers[planner])
-    return Told([*kinds, "step", "layers"], np.array(rows), np.array(seconds), np.array(weights), np.array(of), pace)
+    return Told([*kinds, "step", "layers"], np.array(rows), np.array(seconds), np.array(weights), pace)
 
 
 def as_batches(
@@ -144,15 +104,10 @@ def as_batches(
     return [_batch(one, work, priced).times(one.planner.batches) for one in seen], [one.seconds for one in seen]
 
 
-def _used(one: Observation, cluster: Cluster) -> float:
-    """The share of an epoch in which processors worked."""
-    cores = sum(host.shared_cores for host in cluster.hosts)
-    return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores))
-
-
 def _trust(one: Observation, cluster: Cluster) -> float:
-    """How much an epoch counts: where processors mostly waited, they do not show what they can."""
-    return _used(one, cluster) ** 2
+    """The share of an epoch in which processors worked: where they mostly waited, they do not show what they can."""
+    cores = sum(host.shared_cores for host in cluster.hosts)
+    return min(1.0, float(sum(of.sum() for of in one.processor.values())) / (one.seconds * cores)) ** 2
 
 
 def _batch(one: Observation, work: dict[str, float], cluster: Cluster) -> Price:
@@ -212,18 +167,16 @@ def nonnegative(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def side_by_side(
-    epochs: Sequence[Price], seconds: Sequence[float], doubt: Callable[[float, float], float], least: float = 0.0
+    epochs: Sequence[Price], seconds: Sequence[float], doubt: Callable[[float, float], float]
 ) -> dict[str, float]:
     """How busy processors are kept, and the exponent of the norm over limits: what comes nearest to what epochs took.
 
-    `doubt`: added to the mean square of relative errors, for what speaks against the two besides. `least`: how busy
-    processors were seen to be, where they held epochs up.
+    `doubt`: added to the mean square of relative errors, for what speaks against the two besides.
     """
-    shares = [share for share in _SHARES if share >= least] or _SHARES[-1:]
-    limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in shares}
+    limits = {busy: [epoch.waiting(busy).limits for epoch in epochs] for busy in _SHARES}
 
     def miss(busy: float, p: float) -> float:
         said = [held_up(limit, p) for limit in limits[busy]]
         return float(np.mean(np.log(np.array(said) / np.array(seconds)) ** 2)) + doubt(busy, p)
 
-    return dict(zip(("busy", "overlap"), min(product(shares, _EXPONENTS), key=lambda pair: miss(*pair)), strict=True))
+    return dict(zip(("busy", "overlap"), min(product(_SHARES, _EXPONENTS), key=lambda pair: miss(*pair)), strict=True))

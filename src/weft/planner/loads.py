@@ -38,7 +38,6 @@ class LayerCost:
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
     meanwhile: float = 0.0  # of an edge here where some are pushed: computed while partial rows travel, forward
     meanwhile_back: float = 0.0  # and backward
-    more: float = 0.0  # besides `fixed`, where edges are pushed
 
 
 @dataclass(frozen=True)
@@ -381,9 +380,7 @@ class Counted:
         came = moves.fetched if isinstance(moves.fetched, np.ndarray) else np.where(self._near, 0.0, wanted)
         handed, far = np.where(self._near, came, 0.0), np.where(self._near, 0.0, came)
         fetch["ask"] += came.sum(0) + came.sum(1)
-        fetch["gather"] += (came.sum(0) + came.sum(1)) * row  # picked by its holder, and put in its place
         if handed.any():  # each row comes once to a host, whose workers hand it on
-            fetch["gather"] += far.sum(1) * row
             load.move("fetch", handed * self._setting.id_bytes)
             load.move("fetch", handed.T * self._sent_row)
         if far.any():

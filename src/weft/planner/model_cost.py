@@ -109,7 +109,7 @@ def model_cost(
     if device.type == "cpu":
         return ModelCost(costs, between, step, paced, parameters, widths, None, inputs)
     begun = there / paced  # in a processor's pieces
-    costs = [replace(cost, fixed=cost.fixed * begun, more=cost.more * begun) for cost in costs]
+    costs = [replace(cost, fixed=cost.fixed * begun) for cost in costs]
     return ModelCost(costs, between, step * begun, paced, parameters, widths, there, inputs)
 
 
@@ -176,11 +176,10 @@ class _Bench:
     def cost(self, splits: bool) -> LayerCost:
         """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
         fixed, source, destination, edge, ahead = self.whole()
-        pushed, asked, few, out, back = self.split(source, destination) if splits else [0.0] * 5
+        pushed, asked, *meanwhile = self.split(source, destination) if splits else [0.0] * 4
         pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
         pulled = source * self._least  # are rows mapped that others send?
-        more = max(0.0, few - fixed)
-        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, out, back, more)
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -205,23 +204,21 @@ class _Bench:
     def split(self, source: float, destination: float) -> list[float]:
         """What an edge takes where some are pushed, to owners and by request, where whole rows take so much without any.
 
-        What is fixed there, and of an edge that is not pushed, what is computed while others travel. On the full graph all
-        rows are at owners.
+        And of an edge that is not pushed, what is computed while others travel. On the full graph all rows are at owners.
         """
         by_rows = source * (self._held - FEW) + destination * (self._destinations - FEW)
-        figures, fixed, ran = list[float](), 0.0, None
+        figures, ran = list[float](), None
         for others in (None,) if self._stays else (None, self._others):
             layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
             took = self._try(layer, self._x)
             few = self._try(self._split(FEW, FEW, 2 * FEW, FEW, FEW, others and FEW), self._x) if took else 0.0
             figures.append(max(0.0, took - few - by_rows) / self._edges)
-            if took:
-                fixed, ran = few, (layer, took)
+            ran = (layer, took) if took else ran
         if ran is None:
-            return [0.0] * 5
+            return [0.0] * 4
         layer, took = ran
         meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
-        return [figures[0], figures[-1], fixed, *meanwhile]
+        return [figures[0], figures[-1], *meanwhile]
 
     def _split(
         self, sources: int, destinations: int, edges: int, away: int, pairs: int, others: int | None

@@ -38,6 +38,7 @@ PARTS = (
     *("processors", "trains", "waits", "moves", "bursts", "prepares", "asks", "fetches", "fetch bursts", "hidden"),
     *("device", "copies", "in turn"),
 )
+_SHARED = [PARTS.index("processors"), PARTS.index("trains"), PARTS.index("in turn")]
 _SAVED = [PARTS.index("bursts"), PARTS.index("fetch bursts"), PARTS.index("hidden")]
 
 
@@ -61,7 +62,7 @@ class Price:
     def waiting(self, busy: float) -> "Price":
         """The same where processors are kept busy for so much of the time."""
         parts = self.parts.copy()
-        parts[PARTS.index("processors")] /= busy
+        parts[_SHARED] /= busy
         return replace(self, parts=parts)
 
     @property
@@ -163,7 +164,7 @@ class Prices:
         moved["fetch"] += self._absent * float(np.max(load.inputs - load.met)) * self._row * self._cluster.work["disk"]
         *of_stages, training, preparing = self._alone(np.stack([*seconds.values(), trains, prepares])).tolist()
         stages = [own + waited[stage] + moved[stage] for stage, own in zip(STAGES, of_stages, strict=True)]
-        parts = [float(self._processors(trains + prepares)) / self._busy]
+        parts = [float(self._processors(trains + prepares))]
         links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, PREPARES)]
         for computes, names in ((training, TRAINS), (self._beside(prepares), PREPARES)):
             bursts = sum(min(self._burst, each) for name in names for each in longest[name])
@@ -186,8 +187,7 @@ class Prices:
 
         `sent`: bytes that each worker gets of each other. `kept`: rows that it caches, by who stores them.
         """
-        each = (self._cluster.work["carry"] + self._cluster.work["gather"]) * self._now / self._speed
-        carried = float(self._alone((sent.sum(0) + sent.sum(1)) * each))
+        carried = float(((sent.sum(0) + sent.sum(1)) / self._speed).max()) * self._cluster.work["carry"] * self._now
         return max(float(self._links(Move("fetch", sent)).max()) / self._cluster.together, carried)
 
     def does(self, stage: str, kind: str) -> bool:
@@ -253,7 +253,7 @@ class Prices:
             each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
             rows = (cost.source + between) * load.sources + cost.pulled * load.pulled
             rows = rows + cost.destination * load.destinations + each * load.edges
-        return (cost.fixed + cost.more * load.pushes) * self._steps / self._speed, rows * self._layers / self._speed
+        return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
     def ahead(self, load: Load) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
@@ -276,7 +276,7 @@ class Prices:
             longest = np.maximum(longest, np.max(seconds / self._own, axis=-1))
         if self._pool:
             longest = np.maximum(longest, by_host[..., self._shared].sum(-1) / self._pool)
-        return longest
+        return longest / self._busy
 
     def _links(self, move: Move | None) -> np.ndarray:
         """Seconds of each host's link out and in, within each host, and between each two hosts; of no exchange, none."""

@@ -24,10 +24,10 @@ from weft.training.planning import planner_for
 from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it, and more rows than processors keep near them.
-_VERTICES, _EDGES, _WIDTH, _TRAIN = 240_000, 4_800_000, 64, 0.0256
+_VERTICES, _EDGES, _WIDTH, _TRAIN = 240_000, 4_800_000, 64, 0.0086
 _ROWS_FROM_DISK = 500
 _WORKS = 0.3  # of an epoch, in which processors work: such epochs tell what work takes, by the square of that
-_GROW, _BEFORE = 4, 2  # batches in which memory grows to a scene's; by which a plan opens its connections
+_BEFORE = 2  # batches by which a plan opens its connections and warms up memory
 _ENOUGH = 0.4  # seconds of a plan's epochs that do, even if they differ
 _AGREE = 0.03  # standard error, as a share, of what processors worked in them: the best fit is off by as much
 _PLANS = tuple(
@@ -71,11 +71,10 @@ class Scene(NamedTuple):
 
 # Costs are told from each other where batches have different shares of them. So there are large batches; small ones, which
 # tell what a batch takes whatever is in it; and such that reach the same vertices again and again: many edges for few rows.
-# An epoch has some of each, as the first one is prepared while nothing is computed.
 SCENES = (
-    Scene(128, (10, 5, 5), 32, _PLANS, 2),
-    Scene(24, (3, 3, 3), 32, (_PLANS[0], *_PLANS[-2:]), 1),
-    Scene(256, (3, 12, 12), 256, (_PLANS[0], _PLANS[1], _PLANS[-1]), 1),
+    Scene(128, (10, 5, 5), 32, _PLANS, 4),
+    Scene(24, (3, 3, 3), 32, (_PLANS[0], *_PLANS[-2:]), 2),
+    Scene(256, (3, 20, 20), 256, (_PLANS[0], _PLANS[1], _PLANS[-1]), 2),
 )
 
 
@@ -105,7 +104,7 @@ def rehearse(
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
-            trainer.train_epoch(0, max(0, len(trainer.loader) - _GROW))
+            trainer.train_epoch(0)  # in which memory grows to what these batches take
             for plan in plans:
                 if plan != trainer.parallel:
                     trainer.use(plan)

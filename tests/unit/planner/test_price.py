@@ -127,9 +127,9 @@ def test_processors_carry_bytes_while_they_travel():
 def test_workers_that_wait_for_each_other_leave_processors_idle():
     work = load(compute={"draw": np.array([4.0, 6.0])}, sample={"draw": np.array([1.0, 1.0])})
     whole, idle = (prices(replace(cluster(), work=cluster().work | {"busy": busy})).of(work) for busy in (1.0, 0.8))
-    assert limit(idle, "processors") == pytest.approx(limit(whole, "processors") / 0.8)
-    for name in ("training", "preparing"):  # they have those waits as such, not as a share
-        assert limit(idle, name) == limit(whole, name)
+    for name in ("processors", "training"):
+        assert limit(idle, name) == pytest.approx(limit(whole, name) / 0.8)
+    assert limit(idle, "preparing") == limit(whole, "preparing") == 0.5
     np.testing.assert_allclose(whole.waiting(0.8).limits, idle.limits)
 
 

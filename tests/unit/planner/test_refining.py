@@ -14,7 +14,6 @@ from weft.training import make_model
 from weft.training.planning import task_of
 
 SHARES = ("pace", "disk", "busy", "overlap")
-RATIOS = ("step", "layers")  # which a slower machine has alike
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +43,12 @@ def epoch(planner, plan, truth):
 
 
 def off(truth, together, each, seed):
-    """The same cluster with costs that are wrong by a factor, and each by another one; ratios are by half of that."""
-    rng, rates = np.random.default_rng(seed), dict(truth.work)
-    for kind in (kind for kind in rates if kind not in SHARES):
-        by = float(np.exp(each * rng.standard_normal()))
-        rates[kind] *= by**0.5 if kind in RATIOS else by * together
+    """The same cluster with costs that are wrong by a factor, and each by another one."""
+    rng = np.random.default_rng(seed)
+    rates = {
+        kind: rate * together * float(np.exp(each * rng.standard_normal())) if kind not in SHARES else rate
+        for kind, rate in truth.work.items()
+    }
     return replace(truth, work=rates)
 
 

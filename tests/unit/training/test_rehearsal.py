@@ -156,7 +156,7 @@ def epochs_of(cluster, planners, noise=0.0, seed=0):
 def test_scenes_tell_all_costs_from_each_other(told):
     cluster, planners = told
     seen = [*epochs_of(cluster, planners)]
-    kinds, units, seconds, *_ = told_by(cluster, seen)
+    kinds, units, seconds, _, _ = told_by(cluster, seen)
     rows = units / np.maximum(seconds, 0.05 * seconds.max())[:, None]
     kept = rows.max(0) > 0  # a host's workers read each other's rows, and ask nobody for them
     lengths = np.linalg.norm(rows[:, kept], axis=0)
