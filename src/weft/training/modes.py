@@ -92,7 +92,7 @@ class Mode(ABC):
         self._models.add(model)
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
-        if team.plan.wire == "float16" and self.world.size > 1 and lost_as_half(features):
+        if team.halves and lost_as_half(features):
             self.notify(_LOST)
         if not self.on_device:
             store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing, read=self.read)

@@ -66,6 +66,7 @@ class TrainingTeam(ABC):
     sharing: Sharing | None  # whose feature rows are where; None: all are here
     owners: Owners
     begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
+    halves: bool = False  # do rows travel in half precision?
 
     @abstractmethod
     def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
@@ -187,7 +188,7 @@ class ManyWorkers(TrainingTeam):
         self.owners = owners_of(graph, world.size, settings.parallel.min_workers)
         if demands.exchanges or set(plan.layers) != {"local"}:  # the computing thread waits: it leaves the processor
             self.begin_thread = yield_to_others
-        half = plan.wire == "float16"
+        self.halves = half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
         self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
