@@ -12,7 +12,7 @@ from torch import nn
 from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
-from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, lost_as_half, rooms
+from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, out_degrees, without_passwords
 from weft.keys import Stream
 from weft.nn import (
@@ -45,11 +45,6 @@ from weft.training.trial import Trial, rivals
 
 _DRY_RUN = 8  # batches whose accesses decide what is cached
 _ALL_ROWS = 0.25  # of a device's free memory that all rows may take, if nobody said what it is to cache
-
-_LOST = (
-    "features hold whole numbers that float16 has not (such as 2,049, or beyond 65,504): with wire = 'float16' numbers of "
-    "vertices, or of categories, are other ones at other hosts; set wire = 'float32' where the model looks them up"
-)
 
 
 class Mode(ABC):
@@ -92,8 +87,6 @@ class Mode(ABC):
         self._models.add(model)
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
-        if team.halves and lost_as_half(features):
-            self.notify(_LOST)
         if not self.on_device:
             store = FeatureStore(features, dtype=self.dtype, sharing=team.sharing, read=self.read)
         else:

@@ -20,6 +20,7 @@ from weft.features import (
     dealt_among,
     hottest,
     left_out,
+    lost_as_half,
 )
 from weft.graph import Features, Graph
 from weft.keys import Stream
@@ -34,6 +35,11 @@ from weft.training.objectives import Examples, Targets
 UNPARTITIONED = (
     "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
     "after `weft partition`"
+)
+
+_LOST = (
+    "features hold whole numbers that float16 has not (such as 2,049, or beyond 65,504): with wire = 'float16' numbers of "
+    "vertices, or of categories, are other ones at other hosts; set wire = 'float32' where the model looks them up"
 )
 
 
@@ -264,8 +270,10 @@ class ManyWorkers(TrainingTeam):
         return f"{self._size} workers: {self.plan}"
 
     def notices(self) -> list[str]:
-        """That a partition would help, where rows travel."""
-        return [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
+        """That a partition would help, where rows travel; that some come as others."""
+        found = [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
+        features = self._graph.features
+        return [*found, _LOST] if self.halves and features is not None and lost_as_half(features) else found
 
     def whole_graph(self, ranges: int) -> Program:
         """As the plan places it."""
