@@ -113,7 +113,7 @@ class Loader:
         self._epoch, self._batch = 0, 0  # where it stands
         self._loop: object = None  # that goes over it now
         self._schedule_state: ScheduleState | None = None
-        self._feed: Feed | None = None
+        self.latest: Feed | None = None  # what makes batches ready, of the model given last; None: of none
         self.read = self.mode.read  # feature rows that this worker read so far, by where they were
 
     def place(self, model: nn.Module, depth: int, plan: Plan | None = None, reads: Reads | None = None) -> None:
@@ -136,9 +136,9 @@ class Loader:
             raise ConfigError("wire=float16 would have no effect on rows of float64: drop it, or set dtype = 'float32'")
         state = self._schedule_state
         self.close()
-        self._feed = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
-        self.plan = self._feed.team.plan
-        self._feed.schedule.restore(state)
+        self.latest = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
+        self.plan = self.latest.team.plan
+        self.latest.schedule.restore(state)
 
     def _warn(self, text: str) -> None:
         """Tell of what is left unused, once for all workers."""
@@ -248,27 +248,22 @@ class Loader:
     @property
     def schedule_state(self) -> ScheduleState | None:
         """What a checkpoint must say of how batches are gone through."""
-        return self._schedule_state if self._feed is None else self._feed.schedule.state()
+        return self._schedule_state if self.latest is None else self.latest.schedule.state()
 
     def restore_schedule(self, state: ScheduleState | None) -> None:
         """Go on as a checkpoint says."""
         self._schedule_state = state
-        if self._feed is not None:
-            self._feed.schedule.restore(state)
-
-    @property
-    def ready(self) -> bool:
-        """Is there a model that its plan is made for?"""
-        return self._feed is not None
+        if self.latest is not None:
+            self.latest.schedule.restore(state)
 
     @property
     def feed(self) -> Feed:
         """What makes batches ready."""
-        if self._feed is None:
+        if self.latest is None:
             raise ConfigError(
                 "this loader has no model yet, on which its plan depends: call run = weft.parallel(model, loader) first"
             )
-        return self._feed
+        return self.latest
 
     def rows_read(self) -> dict[str, int]:
         """Feature rows that all workers read so far, by where they were (`features.PLACES`); none, if all are here.
@@ -280,16 +275,16 @@ class Loader:
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
         self._loop = None
-        if self._feed is not None:
-            self._feed.close()
-            self._feed.team.close()
+        if self.latest is not None:
+            self.latest.close()
+            self.latest.team.close()
             self._schedule_state = None
-        self._feed = None
+        self.latest = None
 
     def abandon(self) -> None:
         """End the threads after a failure, which others may not know of."""
-        if self._feed is not None:
-            self._feed.abandon()
+        if self.latest is not None:
+            self.latest.abandon()
 
 
 _OF_MEETING = "transport", "ports", "tls", "timeout"

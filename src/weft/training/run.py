@@ -135,7 +135,7 @@ class Run:
             raise ConfigError(
                 "run takes a batch of its loader, which has rows and edges: run(batch), not run(x, edge_index)"
             )
-        if self.loader.ready and self.feed is not self.loader.feed:  # which got another model since
+        if self.loader.latest not in (None, self.feed):  # it got another model since
             self._follow()
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
