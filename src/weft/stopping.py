@@ -2,7 +2,7 @@
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -13,6 +13,18 @@ SIGNALS = (signal.SIGINT, *_DEADLY)
 def heard() -> tuple[signal.Signals, ...]:
     """Those that this process is to listen to: all, but under `nohup`, which has SIGHUP ignored."""
     return tuple(one for one in SIGNALS if one != signal.SIGHUP or signal.getsignal(one) != signal.SIG_IGN)
+
+
+@contextmanager
+def listening(note: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Within it `note` is told of them, if this is the main thread: only there may handlers be set."""
+    is_main = threading.current_thread() is threading.main_thread()
+    before = {signum: signal.signal(signum, note) for signum in heard() if is_main}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler or signal.SIG_DFL)
 
 
 class Stopped(KeyboardInterrupt):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from weft.errors import ConfigError
 from weft.place import WorkerPlace, place_here
 from weft.plan import Settings
 from weft.plugins import LAUNCHERS
-from weft.stopping import Stopped, heard
+from weft.stopping import Stopped, listening
 
 T = TypeVar("T")
 
@@ -182,18 +181,13 @@ def run_starter(
         for process in started:
             process.send_signal((instead or {}).get(signum, signum))
 
-    may_listen = threading.current_thread() is threading.main_thread()
-    before = {one: signal.signal(one, pass_on) for one in (heard() if may_listen else ())}
-    try:
+    with listening(pass_on):
         last = partial(end_with, os.getpid(), signal.SIGTERM)  # where this process is killed
         # In a session of its own, or Ctrl-C would reach it twice.
         started.append(subprocess.Popen(command, env=environ, start_new_session=True, preexec_fn=last))
         for early in tuple(told):
             pass_on(early)
         code = started[0].wait()
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler or signal.SIG_DFL)
     if told and code:
         raise Stopped(told[0])
     return shells_code(code)

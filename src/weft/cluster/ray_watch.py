@@ -2,7 +2,6 @@
 
 import signal
 import sys
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from typing import Any
 from weft.cluster.agent import LOST
 from weft.cluster.crew import GRACE, Errors, Lines
 from weft.errors import reason_of
-from weft.stopping import heard
+from weft.stopping import listening
 
 _LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
 _HURRY = 3.0  # seconds in which workers must end once a second signal was sent
@@ -54,13 +53,8 @@ class RunningHosts:
 
     def wait(self, grace: float) -> tuple[int, bool]:
         """The first failure's code, and whether workers were lost. The others then get so many seconds to end."""
-        is_main = threading.current_thread() is threading.main_thread()  # only there may handlers be set
-        before = {signum: signal.signal(signum, self._note) for signum in heard() if is_main}
-        try:
+        with listening(self._note):
             return self._wait(grace)
-        finally:
-            for signum, handler in before.items():
-                signal.signal(signum, handler)
 
     def _wait(self, grace: float) -> tuple[int, bool]:
         first, end = 0, float("inf")

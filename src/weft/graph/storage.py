@@ -65,15 +65,14 @@ def written_beside(path: Path, replace: bool = True) -> Iterator[Path]:
             path.parent.mkdir(parents=True, exist_ok=True)
             remove_leftovers(path)
             yield beside
-            for part in [*beside.iterdir(), beside] if beside.is_dir() else [beside]:
-                sync(part)
+            flush(beside)
             if not replace:
                 _take_free_name(beside, path)
             elif path.is_dir():
                 swap_folders(beside, path)
             else:
                 os.rename(beside, path)
-            sync(path.parent)
+            _sync(path.parent)
     finally:
         with contextlib.suppress(OSError):  # a disk that has become read-only: the next writer removes it
             _remove(beside)
@@ -197,8 +196,14 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def sync(path: Path) -> None:
-    """Flush a file, or a folder's entries, to the disk."""
+def flush(path: Path) -> None:
+    """Flush a file, or a folder and the files in it, to the disk."""
+    for part in [*path.iterdir(), path] if path.is_dir() else [path]:
+        _sync(part)
+
+
+def _sync(path: Path) -> None:
+    """Flush a file, or a folder's entries."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -16,7 +16,7 @@ import numpy as np
 from weft.errors import StorageError
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import ProgressCallback
-from weft.graph.storage import named_errors, sync
+from weft.graph.storage import flush, named_errors, written_beside
 
 TaskResult = dict[str, Any]  # what a task tells in a few numbers, besides its files
 StageFunction = Callable[["Work", int, Path], TaskResult]  # the job's folder, a number, and where to write
@@ -38,11 +38,8 @@ class Work:
     def save(self, name: str, value: Any) -> None:
         """Keep plain data under a name."""
         text, file = json.dumps(value), self.folder / f"{name}.json"
-        with named_errors(file, "writing"):
-            beside = file.with_name(f"{file.name}.{uuid.uuid4().hex}")
+        with written_beside(file) as beside:
             beside.write_text(text)
-            sync(beside)
-            os.replace(beside, file)
         self._read[name] = json.loads(text)
 
     def load(self, name: str) -> Any:
@@ -68,8 +65,7 @@ class Work:
                     beside.mkdir(parents=True)
                     result = task(self, index, beside)
                     (beside / "result.json").write_text(json.dumps(result))
-                    for part in [*beside.iterdir(), beside]:
-                        sync(part)  # or a crash of this host leaves holes in what is done
+                    flush(beside)  # or a crash of this host leaves holes in what is done
                     if not place.exists():  # as when a task that was taken for lost is done after all
                         os.rename(beside, place)
             finally:
