@@ -37,9 +37,7 @@ class KeptCluster:
         everyone = numbers_of_all(number_of((traits_of_machine(), world.carrier)), comm)
         comm.close()
         folder, of = cache_folder(), number_of((world.hosts, everyone))
-        self.path = (
-            None if folder is None else folder / _FILES.replace("*-workers-*", f"{world.size}-workers-{of:012x}")
-        )
+        self.path = None if folder is None else folder / f"cluster-{world.size}-workers-{of:012x}.toml"
 
     def read(self) -> Cluster | None:
         """The cluster as it was measured, with what has changed since; None: it is to be measured.

@@ -241,6 +241,10 @@ class Setting:
     parts: int = 1  # of a step's batch: gradients are summed once for all of them
     halved: bool = True  # are stored rows of float32, which half precision on the wire makes smaller?
 
+    def sent_row(self, half: bool) -> float:
+        """Bytes of a stored row on its way; `half`: those of float32 travel in half precision."""
+        return self.row * (0.5 if half and self.halved else 1.0)
+
 
 class Counted:
     """A batch that was counted: the load of each part of a plan in it."""
@@ -248,7 +252,7 @@ class Counted:
     def __init__(self, batch: CountedBatch, setting: Setting, half: bool = False, group: str = "all") -> None:
         """`half`: rows of float32 travel in half precision. `group`: who are a team."""
         self._batch, self._setting, self._half, self._workers = batch, setting, 0.5 if half else 1.0, len(setting.hosts)
-        self._sent_row = setting.row * (self._half if setting.halved else 1.0)  # bytes of a fetched one
+        self._sent_row = setting.sent_row(half)
         self._near = np.equal.outer(np.array(setting.hosts), np.array(setting.hosts))
         self._team = {"all": np.ones_like(self._near), "host": self._near}[group]  # of each worker
 

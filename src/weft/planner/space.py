@@ -461,8 +461,7 @@ class MiniBatches(Space):
         """As if the workers of a host kept the same rows, each of which comes to the host once; or parts, as on devices."""
         first, cache = self._first(plan), self._cache(plan)
         far, narrower = self._of_others(cache.kept), self._of_others(cache.narrower)
-        sent = (far - narrower) * self.row * (0.5 if self.half(plan.wire) and self.setting.halved else 1.0)
-        sent = sent + far * self.setting.id_bytes
+        sent = (far - narrower) * self.setting.sent_row(self.half(plan.wire)) + far * self.setting.id_bytes
         if not (first.key.of_host or (self.task.on_device and first.kind.splits)):
             sent = sent / np.array([[len(mates)] for mates in self.workers.near])
         return self.prices(vars(plan), cluster).prices.filling(sent, cache.kept)

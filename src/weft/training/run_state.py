@@ -24,7 +24,7 @@ from weft.training.averages import of_all_workers, set_averages, take_first_work
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
-from weft.training.meanwhile import meanwhile, nothing
+from weft.training.meanwhile import meanwhile
 from weft.training.own_code import code_of, edited
 from weft.training.run import Run
 
@@ -260,28 +260,26 @@ class RunState:
     def _newest(self) -> Checkpoint | None:
         """The newest checkpoint as the first worker finds it: the others may not see its disk, and wait however long."""
         folder, comm = self._folder, self._comm
-        found: Checkpoint | None = None
-        refused: WeftError | None = None
         if folder is None:
             return None
 
-        def look() -> None:
-            nonlocal found, refused
+        def look() -> tuple[Checkpoint | None, WeftError | None]:
             try:
                 self._claim, alone = checkpoint.claimed(folder)
                 checkpoint.tidy(folder, alone)
                 checkpoint.check_new(self._settings.checkpoint)
-                found = checkpoint.newest(folder)
-                self._passed_over = {one for one in folder.glob("step-*") if found is not None and one > found.folder}
-            except WeftError as error:
-                refused = error
+                newest = checkpoint.newest(folder)
+            except WeftError as error:  # which all workers are to end with
+                return None, error
+            self._passed_over = {one for one in folder.glob("step-*") if newest is not None and one > newest.folder}
+            return newest, None
 
         def told() -> list[Any] | None:
             if refused is not None:
                 raise refused
             return None if found is None else [str(found.folder), found.state, found.problems]
 
-        meanwhile(comm, look if comm.rank == 0 else nothing, _failed)
+        found, refused = meanwhile(comm, look if comm.rank == 0 else lambda: (None, None), _failed)
         shared = comm.decided(told)
         if shared is None or comm.size == 1:
             return found

@@ -31,10 +31,8 @@ class PartitionMethod(ABC):
     by_draws: ClassVar[bool] = False  # when chosen automatically: do edges weigh what training draws over them?
     seconds: ClassVar[tuple[float, float]] = (0.0, 0.0)  # of one thread: at the start, and for a million edges
     memory: ClassVar[tuple[float, float]] = (0.0, 0.0)  # bytes for an edge and for a vertex; 0: not measured
-    each_part: ClassVar[tuple[float, float]] = (
-        0.0,
-        0.0,
-    )  # for each beyond a few: more seconds a million edges, bytes an edge
+    # For each part beyond a few: more seconds for a million edges, and bytes for an edge.
+    each_part: ClassVar[tuple[float, float]] = (0.0, 0.0)
 
     @abstractmethod
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
