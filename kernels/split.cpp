@@ -41,6 +41,28 @@ void greedy_cover(In<int64_t> indptr, In<int32_t> src, In<uint16_t> member, int6
     for (int64_t u = 0; u < sources; ++u) chosen[u] &= needed[u];
 }
 
+// How many edges go to the owners of their sources, whose source is neither this worker's nor pulled; and in how many lists.
+void count_split(In<int64_t> indptr, In<int32_t> src, In<uint16_t> member, In<uint8_t> pulled, int64_t rank,
+                 Array<int64_t> edge_counts, Array<int64_t> pair_counts) {
+    const auto rows = static_cast<int64_t>(indptr.size()) - 1, size = static_cast<int64_t>(edge_counts.size());
+    if (pulled.size() != member.size() || pair_counts.size() != edge_counts.size())
+        throw std::invalid_argument("count_split: the shapes do not fit");
+    const int64_t *offset = indptr.data();
+    nb::gil_scoped_release released;
+    std::vector<int64_t> edges(size, 0), lists(size, 0), last(size, -1);
+    for (int64_t row = 0; row < rows; ++row)
+        for (int64_t e = offset[row]; e < offset[row + 1]; ++e) {
+            const int32_t u = src.data()[e];
+            const uint16_t to = member.data()[u];
+            if (to == rank || pulled.data()[u]) continue;
+            ++edges[to];
+            lists[to] += last[to] != row;
+            last[to] = row;
+        }
+    std::copy(edges.begin(), edges.end(), edge_counts.data());
+    std::copy(lists.begin(), lists.end(), pair_counts.data());
+}
+
 // Edges whose source is this worker's or pulled stay, in their order; the others are grouped by the owner of the source and
 // then destination, a pair of which is a list. `kept_at` and `away_at` may be left out. Returns (kept edges, pairs).
 nb::tuple split_edges(In<int64_t> indptr, In<int32_t> src, In<uint16_t> member, In<uint8_t> pulled, int64_t rank,
@@ -51,30 +73,19 @@ nb::tuple split_edges(In<int64_t> indptr, In<int32_t> src, In<uint16_t> member, 
     const auto size = static_cast<int64_t>(edge_counts.size());
     if (static_cast<int64_t>(kept_indptr.size()) != rows + 1 || static_cast<int64_t>(kept_src.size()) < edges ||
         static_cast<int64_t>(away_src.size()) < edges || static_cast<int64_t>(pair_dst.size()) < edges ||
-        static_cast<int64_t>(lengths.size()) < edges || pulled.size() != member.size() || pair_counts.size() != edge_counts.size())
+        static_cast<int64_t>(lengths.size()) < edges)
         throw std::invalid_argument("split_edges: the outputs are too small");
     const int64_t *offset = indptr.data();
     int64_t kept = 0;
+    count_split(indptr, src, member, pulled, rank, edge_counts, pair_counts);
     std::vector<int64_t> next_edge(size, 0), next_pair(size, 0), last(size, -1);
     {
         nb::gil_scoped_release released;
-        std::fill_n(edge_counts.data(), size, 0);
-        std::fill_n(pair_counts.data(), size, 0);
         auto stays = [&](int32_t u) { return member.data()[u] == rank || pulled.data()[u]; };
-        for (int64_t row = 0; row < rows; ++row)
-            for (int64_t e = offset[row]; e < offset[row + 1]; ++e) {
-                const int32_t u = src.data()[e];
-                if (stays(u)) continue;
-                const uint16_t to = member.data()[u];
-                ++edge_counts.data()[to];
-                pair_counts.data()[to] += last[to] != row;
-                last[to] = row;
-            }
         for (int64_t to = 1; to < size; ++to) {
             next_edge[to] = next_edge[to - 1] + edge_counts.data()[to - 1];
             next_pair[to] = next_pair[to - 1] + pair_counts.data()[to - 1];
         }
-        std::fill(last.begin(), last.end(), -1);
         kept_indptr.data()[0] = 0;
         for (int64_t row = 0; row < rows; ++row) {
             for (int64_t e = offset[row]; e < offset[row + 1]; ++e) {
@@ -109,6 +120,8 @@ void bind_split(nanobind::module_ &m) {
     using namespace weft;
     m.def("greedy_cover", &greedy_cover, nb::arg("indptr"), nb::arg("src"), nb::arg("member"), nb::arg("rank"),
           nb::arg("size"), nb::arg("pull"), nb::arg("push"), nb::arg("pulled"));
+    m.def("count_split", &count_split, nb::arg("indptr"), nb::arg("src"), nb::arg("member"), nb::arg("pulled"),
+          nb::arg("rank"), nb::arg("edge_counts"), nb::arg("pair_counts"));
     m.def("split_edges", &split_edges, nb::arg("indptr"), nb::arg("src"), nb::arg("member"), nb::arg("pulled"),
           nb::arg("rank"), nb::arg("kept_indptr"), nb::arg("kept_src"), nb::arg("kept_at").none(), nb::arg("away_src"),
           nb::arg("away_at").none(), nb::arg("pair_dst"), nb::arg("lengths"), nb::arg("edge_counts"), nb::arg("pair_counts"));

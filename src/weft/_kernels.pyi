@@ -84,6 +84,15 @@ def exact_cover(
 def greedy_cover(
     indptr: ndarray, src: ndarray, member: ndarray, rank: int, size: int, pull: float, push: float, pulled: ndarray
 ) -> None: ...
+def count_split(
+    indptr: ndarray,
+    src: ndarray,
+    member: ndarray,
+    pulled: ndarray,
+    rank: int,
+    edge_counts: ndarray,
+    pair_counts: ndarray,
+) -> None: ...
 def split_edges(
     indptr: ndarray,
     src: ndarray,

@@ -5,9 +5,10 @@ from math import isfinite
 
 import numpy as np
 
+from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import Owners
-from weft.placements.split import cut, marks
+from weft.placements.split import marks
 from weft.placements.team import OWNER, REQUEST, Position
 from weft.sampling import Block
 from weft.threads import cached_property
@@ -96,8 +97,10 @@ class View:
 
     def parts(self, pulled: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Partial rows that come, and the edges that others compute for them, if some sources are pulled."""
-        _, away = cut(self.block, self.holder, pulled, self.rank, len(self.members), False)
-        return self.others(self._spread(away.pair_counts)), self.others(self._spread(away.edge_counts))
+        edges, pairs = (np.empty(len(self.members), dtype=np.int64) for _ in range(2))
+        lists = self.block.indptr.numpy(), self.block.src.numpy()
+        _kernels.count_split(*lists, self.holder, pulled, self.rank, edges, pairs)
+        return self.others(self._spread(pairs)), self.others(self._spread(edges))
 
     @cached_property
     def missing(self) -> np.ndarray:
