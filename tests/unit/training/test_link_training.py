@@ -164,6 +164,20 @@ def test_pieces_of_scores_are_as_good_as_all_at_once(graph, monkeypatch):
     assert whole.figures == pytest.approx(pieces.figures)
 
 
+def test_pieces_of_scores_grow_with_the_graph(graph, monkeypatch):
+    """Back from each it is gone over all rows: of equal pieces, time would grow with links times rows."""
+    spans, loss_of = [], LinkObjective._loss_of
+
+    def noted(self, *given):
+        spans.append(given[-2:])
+        return loss_of(self, *given)
+
+    monkeypatch.setattr(module, "_SCORES", 60)
+    monkeypatch.setattr(LinkObjective, "_loss_of", noted)
+    run(graph, full_graph=True, layers=2, epochs=1)
+    assert max(end - first for first, end in spans) == graph.num_vertices // 4  # of two pairs each
+
+
 def test_batches_are_the_same_for_any_partition(graph, tmp_path):
     write_partitioned(graph, allocate(graph, 3, "metis"), 3, tmp_path / "parts")
     parts = weft.Graph.open(tmp_path / "parts")

@@ -100,7 +100,8 @@ class LinkObjective(Objective):
 
         if not len(targets):
             return _of_none(model, rows, targets)
-        size = max(1, _SCORES // targets.tails.shape[1])
+        # Back from a span it is gone over all rows, so on the full graph spans grow with them.
+        size = max(1, max(_SCORES, len(rows) // 2) // targets.tails.shape[1])
         if len(targets) <= size or not self._may_cut(model, targets, rows):
             return part(rows, 0, len(targets))
         # So many pairs' rows are not kept for the way back, but looked up again.
