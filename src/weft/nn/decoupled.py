@@ -37,7 +37,7 @@ from weft.errors import ModelError
 from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.convolution import is_matrix
-from weft.nn.depths import walk
+from weft.nn.depths import passage, walk
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forwards_replaced, taken_by
 
@@ -118,7 +118,8 @@ class Decoupled(nn.Module):
         self.averaged = isinstance(last, GATConv) and not last.concat
         self.columns = found[self.depth].out * (self.heads if self.averaged else 1)
         step = Step(first, kind_of(first), False)
-        self.enters = entering(step) is not None  # are inputs mixed once, if it gets them as they are?
+        # Are inputs mixed once? If it gets them as they are in training: that eval mode drops none makes no other model.
+        self.enters = entering(step) is not None and passage(model, None).as_they_are
         self.kinds = {kind_of(conv) for conv in model.modules() if isinstance(conv, MessagePassing)}
 
     @classmethod
@@ -156,7 +157,7 @@ class Decoupled(nn.Module):
         """
         takes = taken_by(self.model)
         others = {name: value for name, value in given.items() if value is not None and name in takes}
-        answers = _Answers(self.depth, x, around)
+        answers = _Answers(self.depth, x if self.enters else None, around)
         with forwards_replaced(self.model, lambda conv: _stand_in(conv, answers)):
             return self.model(x, edge_index, **others)
 
@@ -179,7 +180,8 @@ def kind_of(conv: MessagePassing, name: str = "") -> str:
 class _Answers:
     """What the convolutions of one forward pass give."""
 
-    def __init__(self, depth: int, inputs: Tensor, around: Surroundings) -> None:
+    def __init__(self, depth: int, inputs: Tensor | None, around: Surroundings) -> None:
+        """`inputs`: if they are mixed first."""
         self._depth, self._inputs, self._around = depth, inputs, around
         self._called = 0
         self._steps: list[Step] = []
@@ -194,7 +196,9 @@ class _Answers:
             )
         self._called += 1
         step = Step(conv, kind_of(conv), weighted)
-        first = entering(step) if self._called == 1 and x is self._inputs and not x.requires_grad else None
+        inputs = self._inputs if self._called == 1 and not x.requires_grad else None
+        as_it_is = inputs is not None and x.dtype == inputs.dtype and x.is_set_to(inputs)
+        first = entering(step) if as_it_is else None
         if first is not None:
             rows = self._around.enter(first)
         else:

@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch_geometric.nn import GATConv, GATv2Conv, GCNConv, GINConv, RGCNConv, SAGEConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
@@ -31,6 +32,32 @@ def identity(conv):
         with torch.no_grad():
             parameter.copy_(torch.eye(*parameter.shape) if name.endswith("weight") else torch.zeros(parameter.shape))
     return conv
+
+
+class Dropping(nn.Module):
+    """It drops of its inputs, and converts them to the type that they have."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.convs, self.p = nn.ModuleList([GCNConv(WIDTH, 5), GCNConv(5, CLASSES)]), p
+
+    def forward(self, x, edge_index):
+        x = F.dropout(x, self.p, self.training).double()
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
+def test_inputs_are_mixed_first_where_training_takes_them_as_they_are(graph):
+    """In eval mode, where none are dropped, it is the same variant."""
+    x, edge_index, _ = graph
+    model, mixing = Dropping(0.5).double(), identity(GCNConv(CLASSES, CLASSES))
+    first, last = model.convs
+    h = last.lin((first.lin(x) + first.bias).relu()) + last.bias
+    wanted = mixing(mixing(h, edge_index), edge_index)
+    variant = Decoupled(model)
+    torch.testing.assert_close(variant.eval()(x, edge_index), wanted, atol=1e-12, rtol=0)
+    model = Dropping(0.0).double()
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), model(x, edge_index), atol=1e-12, rtol=0)
+    assert (variant.enters, Decoupled(model).enters) == (False, True)
 
 
 @pytest.mark.parametrize("kind", [GCN, GraphSAGE])

@@ -84,6 +84,18 @@ class OfRelationsAlone(nn.Module):
         return self.conv(x, edge_index, edge_type)
 
 
+class Dropping(nn.Module):
+    """It drops of its inputs, and converts them to the type that they have."""
+
+    def __init__(self, p=0.0):
+        super().__init__()
+        self.convs, self.p = nn.ModuleList([GCNConv(WIDTH, 6), GCNConv(6, CLASSES)]), p
+
+    def forward(self, x, edge_index):
+        x = F.dropout(x, self.p, self.training).double()
+        return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
+
+
 MODELS = {
     "gcn": of(GCN, 9, 3),
     "gcn weights": Weighted,
@@ -94,6 +106,7 @@ MODELS = {
     "sage project": of(GraphSAGE, 10, project=True, normalize=True),
     "sage jk": of(GraphSAGE, 6, jk="cat", norm="LayerNorm", norm_kwargs={"mode": "node"}),
     "gin": of(GIN, 9, train_eps=True),
+    "gcn dropping nothing": Dropping,
     "gat": of(GAT, 12, 3, heads=4),
     "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
     "gat residual": of(GAT, 15, heads=3, residual=True),
@@ -118,19 +131,24 @@ def model_for(name):
     return MODELS[name]().double()
 
 
-def by_one_process(graph, name, steps=3):
-    """The oracle: the decoupled module, on the whole graph, by torch alone."""
-    model = Decoupled(model_for(name))
+def of_all(graph):
+    """What a model takes of the whole graph, in one process."""
     dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
     edge_index = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst]))
     weight = torch.from_numpy(graph.edge_weight).double()
     types = [torch.from_numpy(of.astype(np.int64)) for of in (graph.edge_type, graph.vertex_type)]
-    x, labels = torch.from_numpy(np.array(graph.features)).double(), torch.from_numpy(graph.labels.astype(np.int64))
+    return torch.from_numpy(np.array(graph.features)).double(), edge_index, weight, *types
+
+
+def by_one_process(graph, name, steps=3):
+    """The oracle: the decoupled module, on the whole graph, by torch alone."""
+    model, given = Decoupled(model_for(name)), of_all(graph)
+    labels = torch.from_numpy(graph.labels.astype(np.int64))
     seeds = torch.from_numpy(graph.seeds("train").astype(np.int64))
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
     for _ in range(steps):
         optimizer.zero_grad()
-        loss = F.cross_entropy(model(x, edge_index, weight, *types)[seeds], labels[seeds], reduction="sum") / len(seeds)
+        loss = F.cross_entropy(model(*given)[seeds], labels[seeds], reduction="sum") / len(seeds)
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
@@ -191,6 +209,7 @@ def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
     some(
         MODELS,
         "gcn weights",
+        "gcn dropping nothing",
         "sage jk",
         "gin",
         "gat residual",
@@ -370,6 +389,16 @@ def test_bytes_of_relations(graph):
     model = Decoupled(Relational(8, 8).double())
     sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
     assert sum(sent) == VERTICES * 3 / 4 * 4 * 8
+
+
+def test_in_eval_mode_it_is_the_variant_that_was_trained(graph):
+    """A model that drops of its inputs gets them as they are there, and does not in training."""
+    x, edge_index, *_ = of_all(graph)
+    model = Decoupled(Dropping(0.5).double()).eval()
+    with torch.no_grad():
+        worker = Worker(graph, model, BOUNDS[1], Communicator())
+        rows = worker.run(worker.rows, worker.program)
+        assert (rows - model(x, edge_index)).abs().max() < 1e-10
 
 
 def test_results_alone_need_no_gradient(graph):
