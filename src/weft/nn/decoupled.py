@@ -38,8 +38,9 @@ from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.convolution import is_matrix
 from weft.nn.depths import passage, walk
+from weft.nn.handles import ATTRIBUTES, FEATURES, Handle
 from weft.nn.links import LinkPredictor
-from weft.nn.rows import forwards_replaced, taken_by
+from weft.nn.rows import forward_on, forwards_replaced
 
 
 @dataclass(frozen=True)
@@ -155,11 +156,12 @@ class Decoupled(nn.Module):
 
         A first convolution that gets the inputs as they are takes them mixed. `given`: what there is for the model to take.
         """
-        takes = taken_by(self.model)
-        others = {name: value for name, value in given.items() if value is not None and name in takes}
+        weight = given.get("edge_weight")
+        given = {ATTRIBUTES: None if weight is None else weight.view(-1, 1)} | {**given}
         answers = _Answers(self.depth, x if self.enters else None, around)
         with forwards_replaced(self.model, lambda conv: _stand_in(conv, answers)):
-            return self.model(x, edge_index, **others)
+            out: Tensor = forward_on(self.model, x, edge_index, given)
+        return out
 
     def extra_repr(self) -> str:
         """How many aggregations are apart from the dense layers."""
@@ -274,8 +276,13 @@ def _stand_in(conv: MessagePassing, answers: _Answers) -> Callable[..., Tensor]:
 
     def forward(*args: Tensor, **kwargs: Tensor) -> Tensor:
         given = dict(zip(names, args, strict=False)) | kwargs
-        x = given[names[0]]
-        return answers.answer(conv, x[0] if isinstance(x, tuple) else x, given.get("edge_weight") is not None)
+        x, weight = given[names[0]], given.get("edge_weight")
+        if isinstance(weight, Handle) and weight.stands_for == FEATURES:
+            raise ModelError(
+                f"{conv} is given features of edges as their weights, by which it can't be decoupled: give the graph edge "
+                f"weights, or train with plan tp or halo"
+            )
+        return answers.answer(conv, x[0] if isinstance(x, tuple) else x, weight is not None)
 
     return forward
 

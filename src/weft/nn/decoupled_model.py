@@ -18,7 +18,7 @@ from weft.nn.block_model import BlockModel, types_of
 from weft.nn.coefficients import Coefficients
 from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
-from weft.nn.handles import EDGE_ARGUMENTS, Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.loading import resident, zeros_in_file
 from weft.nn.propagate import Course, propagate
@@ -110,6 +110,8 @@ class DecoupledModel:
         """The dense layers on rows x, which begin with this worker's row `first`."""
         there = [name for name in EDGE_ARGUMENTS if getattr(program.graph, name, None) is not None]
         given: dict[str, Tensor] = {name: Handle.of(name) for name in there}
+        if (features := getattr(program.graph, FEATURES, None)) is not None:
+            given[ATTRIBUTES] = Handle.of(FEATURES, columns=features.shape[1])
         some = slice(first, first + len(x))
         kinds = types_of(program)
         if kinds is not None:

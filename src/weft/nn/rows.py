@@ -233,21 +233,26 @@ def call_model(
 
     `available`: which edge arguments there are, and of features, `edge_attr`, how many; `node_type`: of each row, if known.
     """
-    accepted, there = taken_by(model), available or {}
-    given: dict[str, Tensor] = {
-        name: handle for name, handle in _handles(x.dtype).items() if there.get(name) and name in accepted
-    }
-    if (wide := there.get(FEATURES)) and ATTRIBUTES in accepted:
+    there = available or {}
+    given: dict[str, Tensor | None] = {name: handle for name, handle in _handles(x.dtype).items() if there.get(name)}
+    if wide := there.get(FEATURES):
         given[ATTRIBUTES] = Handle.of(FEATURES, columns=wide, dtype=x.dtype)
-    if node_type is not None and "node_type" in accepted:
+    if node_type is not None:
         given["node_type"] = Rows.of(node_type.long(), 0, run)
     with forwards_replaced(model, lambda conv: _Bound(conv, run, answer)):
-        _check_arguments(model, accepted, given)
-        both = Rows.of(x, 0, run), _EDGE_INDEX
-        out = model(*(both[::-1] if next(iter(accepted)) == "edge_index" else both), **given)
+        out = forward_on(model, Rows.of(x, 0, run), _EDGE_INDEX, given)
     if not isinstance(out, Rows):
         raise ModelError(f"the model's forward gave {no_rows(out)}")
     return out.plain(), out.depth
+
+
+def forward_on(model: nn.Module, x: Tensor, edge_index: Tensor, there: Mapping[str, Tensor | None]) -> Any:
+    """What its forward gives, which may take the edges first; `there`: of which it gets what it takes."""
+    accepted = taken_by(model)
+    given = {name: value for name, value in there.items() if value is not None and name in accepted}
+    _check_arguments(model, accepted, given)
+    both = (edge_index, x) if next(iter(accepted)) == "edge_index" else (x, edge_index)
+    return model(*both, **given)
 
 
 def taken_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:

@@ -60,6 +60,26 @@ def test_inputs_are_mixed_first_where_training_takes_them_as_they_are(graph):
     assert (variant.enters, Decoupled(model).enters) == (False, True)
 
 
+class OfAttributes(nn.Module):
+    """What edges weigh is edge_attr to it, as PyG has it, and the edges come first."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(WIDTH, 5), GCNConv(5, CLASSES)])
+
+    def forward(self, edge_index, x, edge_attr):
+        return self.convs[1](self.convs[0](x, edge_index, edge_attr).relu(), edge_index, edge_attr)
+
+
+def test_weights_are_given_as_attributes_of_edges(graph):
+    x, edge_index, weight = graph
+    model = OfAttributes().double()
+    wanted = model(edge_index, x, weight)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index, weight), wanted, atol=1e-12, rtol=0)
+    with pytest.raises(ModelError, match="asks for edge_attr"):
+        Decoupled(model)(x, edge_index)
+
+
 @pytest.mark.parametrize("kind", [GCN, GraphSAGE])
 def test_with_two_layers_it_is_the_model_itself(graph, kind):
     """The inputs are mixed first, and the last convolution's rows behind its map: nothing is put off."""

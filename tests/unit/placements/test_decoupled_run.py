@@ -15,6 +15,7 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
+from weft.errors import ModelError
 from weft.exchange import Communicator, Owners
 from weft.nn import Decoupled, DecoupledModel, activations, build
 from weft.nn.budget import Fit
@@ -96,6 +97,17 @@ class Dropping(nn.Module):
         return self.convs[1](self.convs[0](x, edge_index).relu(), edge_index)
 
 
+class OfAttributes(nn.Module):
+    """What edges weigh is edge_attr to it, as PyG has it, and the edges come first."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(WIDTH, 6), GCNConv(6, CLASSES)])
+
+    def forward(self, edge_index, x, edge_attr):
+        return self.convs[1](self.convs[0](x, edge_index, edge_attr).relu(), edge_index, edge_attr)
+
+
 MODELS = {
     "gcn": of(GCN, 9, 3),
     "gcn weights": Weighted,
@@ -107,6 +119,7 @@ MODELS = {
     "sage jk": of(GraphSAGE, 6, jk="cat", norm="LayerNorm", norm_kwargs={"mode": "node"}),
     "gin": of(GIN, 9, train_eps=True),
     "gcn dropping nothing": Dropping,
+    "gcn of attributes": OfAttributes,
     "gat": of(GAT, 12, 3, heads=4),
     "gat one head": of(GAT, 7, heads=1, add_self_loops=False),
     "gat residual": of(GAT, 15, heads=3, residual=True),
@@ -210,6 +223,7 @@ def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
         MODELS,
         "gcn weights",
         "gcn dropping nothing",
+        "gcn of attributes",
         "sage jk",
         "gin",
         "gat residual",
@@ -389,6 +403,14 @@ def test_bytes_of_relations(graph):
     model = Decoupled(Relational(8, 8).double())
     sent = on_workers(lambda rank, comm, ahead: Worker(graph, model, EVEN[4], comm).gradients()[2], EVEN[4])
     assert sum(sent) == VERTICES * 3 / 4 * 4 * 8
+
+
+def test_features_of_edges_are_no_weights(graph):
+    """They would be left out, and nobody told."""
+    of_edges = replace(graph, edge_weight=None, edge_features=np.ones((len(graph.indices), 1), dtype=np.float32))
+    worker = Worker(of_edges, Decoupled(OfAttributes().double()), BOUNDS[1], Communicator())
+    with pytest.raises(ModelError, match="features of edges as their weights"):
+        worker.gradients()
 
 
 def test_in_eval_mode_it_is_the_variant_that_was_trained(graph):
