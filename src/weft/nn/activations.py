@@ -4,6 +4,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,8 +17,6 @@ from weft.keys import GeneratorStates, generators_kept
 from weft.nn.kept_state import KeptState, state_kept
 
 _SMALL = 1 << 12  # bytes that are not worth a trip to a file
-
-Written = tuple[int, torch.Size, torch.dtype, torch.device]  # what is in a file: from which byte on, and how to read it
 
 # Some rows' results, tensors of a row each; a function of the first and the last of these rows.
 Make = Callable[[int, int], tuple[Tensor, ...]]
@@ -78,6 +77,16 @@ class _Again(torch.autograd.Function):
         return (None,) * len(ctx.needs_input_grad)
 
 
+@dataclass(frozen=True, eq=False)
+class Written:
+    """What is in a file: from which byte on, and how to read it."""
+
+    at: int
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+
 class Spilled:
     """While this lasts, what is kept for gradients goes to a file, and is read back where it is needed."""
 
@@ -87,11 +96,11 @@ class Spilled:
         self._file, name = tempfile.mkstemp(prefix="weft-activations-")
         os.unlink(name)
         weakref.finalize(self, os.close, self._file)
-        self._end = 0
+        self._end, self._held = 0, weakref.WeakSet[Written]()  # what a gradient may still be made of
         self._hooks = saved_tensors_hooks(self._write, self._read)
 
     def __enter__(self) -> None:
-        self._end = 0
+        self._end = self._end if self._held else 0
         self._hooks.__enter__()
 
     def __exit__(self, *error: object) -> None:
@@ -112,18 +121,19 @@ class Spilled:
                 f"what the dense layers keep can't be written to a temporary file ({error.strerror}): make room on its "
                 f"disk, or set TMPDIR to a folder with more"
             ) from None
-        return at, kept.shape, kept.dtype, kept.device
+        found = Written(at, kept.shape, kept.dtype, kept.device)
+        self._held.add(found)
+        return found
 
     def _read(self, held: Tensor | Written) -> Tensor:
         if isinstance(held, Tensor):
             return held
-        at, shape, dtype, device = held
-        out = torch.empty(shape, dtype=dtype)
+        out = torch.empty(held.shape, dtype=held.dtype)
         data = out.view(-1).view(torch.uint8).numpy().data
         read = 0
         while read < len(data):
-            read += os.preadv(self._file, [data[read:]], at + read)
-        return out.to(device)
+            read += os.preadv(self._file, [data[read:]], held.at + read)
+        return out.to(held.device)
 
 
 def kept_by(run: Callable[[], object], stay: list[Tensor]) -> int:

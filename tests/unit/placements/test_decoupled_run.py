@@ -265,6 +265,27 @@ def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, mo
             assert (got - wanted).abs().max() < 1e-10
 
 
+@pytest.mark.parametrize("how", [Fit("again", 7), Fit("files")])
+def test_a_forward_leaves_what_an_earlier_one_keeps(graph, how, monkeypatch):
+    """Two forwards, each with a dropout of its own, go backward together; and nothing of them stays."""
+    monkeypatch.setattr(activations, "_SMALL", 0)
+    model = model_for("gcn")
+    model.dropout.p = 0.5
+
+    def found(how):
+        monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+        worker = Worker(graph, Decoupled(model), BOUNDS[1], Communicator())
+        outs = [worker.run(worker.rows, worker.program, (key,)) for key in (0, 1)]
+        sum(out.sin().sum() for out in outs).backward()
+        return worker
+
+    wanted, got = found(Fit()), found(how)
+    assert (got.flat() - wanted.flat()).abs().max() < 1e-10
+    if spilled := got.run._spilled:
+        first = spilled._end
+        assert got.gradients()[1].isfinite().all() and spilled._end < first
+
+
 class Stepping(nn.Module):
     """It counts its forwards, and draws numbers in the shape of a parameter; or `for_rows`."""
 
