@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.keys import seed_everything
-from weft.nn import encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
+from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device
@@ -33,6 +33,12 @@ _HOOKED = (
     "hooks of parameters' gradients ({}) get what each worker, or piece of a batch, adds to them: what is not linear, as a "
     "clamp is not, makes another model than on one; change gradients behind their sum (run.sync()), or set clip_norm"
 )
+_OTHER_MODEL = {  # by: is the model a decoupled variant?
+    True: "the model is a decoupled variant, and plan = {} trains no such model: set full_graph and plan = 'tp-decoupled', "
+    "or give what it was made of, its .model",
+    False: "plan = {} trains the decoupled variant of a model, which is another one: name it, with plan = 'tp-decoupled', "
+    "or give weft.nn.Decoupled(model)",
+}
 _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
@@ -121,6 +127,8 @@ class Run:
         self.feed = self.loader.feed
         team = self.feed.team
         self.plan, self.plan_name = team.plan, str(team.plan)
+        if (decoupled := isinstance(self.encoder, Decoupled)) != self.plan.decoupled:
+            raise ConfigError(_OTHER_MODEL[decoupled].format(repr(self.plan_name)))
         self.forward.use(team.background, self.meter, self.settings.budget)
 
     @lasting()

@@ -12,8 +12,9 @@ from torch_geometric.nn import GCNConv, SAGEConv
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph import SelfLoops, communities
+from weft.nn import Decoupled
 from weft.nn.sums import Sums
-from weft.plan import Plan, Settings
+from weft.plan import Plan, Settings, tp_decoupled
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
 from weft.training.models import plan_for
 
@@ -180,6 +181,27 @@ def test_plans_of_files(graph, tmp_path):
     file.write_text(json.dumps(Plan(("columns",) * 2, scope="graph", seeds="home", decoupled=True).as_dict()))
     with pytest.raises(ConfigError, match="name it, with plan = 'tp-decoupled'"):
         plan_for(settings(plan=str(file)), model, 2)
+
+
+def test_a_decoupled_variant_and_its_plan_go_together(graph):
+    """Else another model would be trained than the plan, or the model, says."""
+    plain = make_model(settings(model="gcn"), graph)
+    variant, by_name, of_variant = Decoupled(plain), {"full_graph": True, "plan": "tp"}, tp_decoupled(2)
+    refused = [
+        (variant, {"fanouts": [3, 3]}, "is a decoupled variant, and plan = 'local.*its .model"),
+        (variant, {"full_graph": True}, "is a decoupled variant, and plan"),
+        (variant, by_name, "is a decoupled variant, and plan = 'columns"),
+        (plain, {"full_graph": True, "plan": of_variant}, "trains the decoupled variant of a model.*name it"),
+    ]
+    for model, given, said in refused:
+        loader = weft.Loader(graph, **given)
+        with pytest.raises(ConfigError, match=said):
+            weft.parallel(model, loader)
+        loader.close()
+    run = weft.parallel(variant, weft.Loader(graph, full_graph=True, plan=of_variant))
+    with pytest.raises(ConfigError, match="is a decoupled variant, and plan = 'columns"):
+        run.use("tp")
+    run.close()
 
 
 @pytest.mark.parametrize("plan", ["auto", "tp-decoupled"])
