@@ -172,5 +172,46 @@ def test_dropout_of_slices_of_columns_is_refused(ranks, parts, monkeypatch):
         ranks(2, trained, parts[2], Two, None, {"plan": "nfp"})
 
 
+class Above(MessagePassing):
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=x)
+
+    def message(self, x_i, x_j):
+        return (x_j.exp() - x_i).relu()
+
+
+class Over(MessageConvolution):
+    module, columnwise = Above, True
+
+    def prepare(self, x):
+        return x.exp()
+
+    def describe(self, own):
+        return own
+
+    def message(self, source, destination):
+        return (source - destination).relu()
+
+    def finish(self, merged, own):
+        return merged
+
+
+def test_columns_that_are_prepared_and_described_are_not_sliced(ranks, parts, monkeypatch):
+    """Of slices there would be prepared rows alone, and the rows are described."""
+
+    class Two(nn.Module):
+        def __init__(self, width, classes):
+            super().__init__()
+            self.first, self.second, self.last = Above(), Above(), nn.Linear(width, classes)
+
+        def forward(self, x, edge_index):
+            return self.last(self.second(self.first(x, edge_index), edge_index))
+
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", {Above: Over}.get)
+    whole = {"full_graph": True, "plan": "tp", "fanouts": None, "batch_size": None}
+    with pytest.raises(ModelError, match="has no known split by columns"):
+        ranks(2, trained, parts[2], Two, None, whole)
+
+
 def test_it_can_be_sampled_layer_by_layer(ranks, parts):
     check_exact(ranks, parts, Net, {"push": PLANS["push"]}, sampler="layer", fanouts=(200, 200))

@@ -101,7 +101,10 @@ class _Messages(Merge):
 
     def __init__(self, convolution: MessageConvolution, call: Call, described: Tensor) -> None:
         self._of, self._call, self._described = convolution, call, described
-        self.columnwise = convolution.columnwise
+        kind, usual = type(convolution), MessageConvolution
+        # Of slices there are prepared rows alone, of which descriptions can't be made.
+        both = kind.prepare is not usual.prepare and kind.describe is not usual.describe
+        self.columnwise = convolution.columnwise and not both
 
     def __str__(self) -> str:
         return str(self._of.conv)
@@ -121,19 +124,18 @@ class _Messages(Merge):
         return functional.edge_keys(self._call.destination_keys(edges), block.dst(), block.places())
 
     def given(self, own: Tensor) -> Tensor:
-        """Descriptions of the destinations here, which were made of their whole rows; of slices, made of these."""
-        return self._of.describe(own) if self.columnwise else self._described
+        """Descriptions of the destinations here, which were made of their whole rows."""
+        return self._described
 
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         return self._part(edges, sources, given, _ByEdge(self, edges))
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
-        given = self.given(sources[: edges.block.num_dst])
-        return self._merged(edges, sources, given, _ByEdge(self, edges))
+        return self._merged(edges, sources, self._described, _ByEdge(self, edges))
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
         """Of slices of columns."""
-        return self._merged(edges, sources, self.given(own), _OfSlices(self))
+        return self._merged(edges, sources, self._of.describe(own), _OfSlices(self))
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         if self._of.join == "softmax":
