@@ -73,7 +73,7 @@ class Course:
         self.there, self._make_back, self.background, self.files = there, back, background, files
         self._back: Rounds | None = None
         self._spreads: dict[int, SliceLayout] = {}
-        self._rooms: dict[tuple[object, ...], Tensor] = {}
+        self._rooms: dict[tuple[object, ...], Tensor] = {}  # for slices of all widths
         self._loaded: dict[int, Loaded] = {}
         self.mixes: list[Mix] = []  # that are remembered
 
@@ -92,11 +92,14 @@ class Course:
         return self._spreads[total]
 
     def room(self, number: int, like: Tensor, spread: SliceLayout) -> Tensor:
-        """Room for a slice of all rows; padding is zero, and stays so."""
-        key = (number, spread.width, like.dtype, like.device)
-        if key not in self._rooms:
-            self._rooms[key] = self.fresh(like, spread)
-        return self._rooms[key]
+        """Room for a slice of all rows, the same for all widths; padding is zero."""
+        key, size = (number, like.dtype, like.device), spread.num_rows * spread.width
+        if key not in self._rooms or len(self._rooms[key]) < size:
+            self._rooms.pop(key, None)  # before there is another
+            self._rooms[key] = self.fresh(like, spread).view(-1)
+        room = self._rooms[key][:size].view(spread.num_rows, spread.width)
+        room[:, spread.columns(spread.rank) :] = 0
+        return room
 
     def leave(self) -> None:
         """Give up the room for slices."""
@@ -131,7 +134,10 @@ def sum_on_slices(layer: SliceLayer, x: Tensor, weight: Tensor | None) -> Tensor
     if found is None:
         found = Mix(weight, None)
         course.mixes = [*course.mixes[-_MIXES + 1 :], found]
-    return propagate(x, course, [found])
+    out = propagate(x, course, [found])
+    if layer.inputs.making:  # of other epochs' slices, which may be much narrower, there are none yet
+        course.leave()
+    return out
 
 
 def _course(layer: SliceLayer) -> Course:

@@ -34,6 +34,7 @@ class Inputs:
     asked: "Merge | None" = None  # how the model merged them; None: it did not
     merged: tuple[Hashable, Tensor] | None = None  # a merge that was made ahead, by its key
     kept: dict[str, tuple[Tensor, ...]] | None = None  # where they stay for all epochs: what was made of them, by name
+    making: bool = False  # is something of them being made, once?
 
     def fetched(self, rows: Tensor) -> None:
         """These rows have come."""
@@ -57,8 +58,10 @@ class Inputs:
         if self.kept is None or not self.stay(x):
             return make()
         if name not in self.kept:
+            self.making = True
             with torch.no_grad():
                 self.kept[name] = make()
+            self.making = False
         return self.kept[name]
 
 

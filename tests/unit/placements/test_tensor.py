@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch_geometric.nn import MessagePassing, RGATConv, RGCNConv
+from torch_geometric.nn import GCNConv, MessagePassing, RGATConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft import Split
@@ -324,6 +324,34 @@ def test_overlapping_changes_no_bit(graph, name):
         for rows, other in others:
             assert torch.equal(rows, wanted)
             assert torch.equal(other, gradient)
+
+
+class Narrowing(nn.Module):
+    """Of its inputs 7 columns are merged, then 4, and then 5."""
+
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList([GCNConv(WIDTH, 4), GCNConv(4, 6), GCNConv(6, CLASSES)])
+
+    def forward(self, x, edge_index):
+        for conv in self.convs[:-1]:
+            x = conv(x, edge_index).relu()
+        return self.convs[-1](x, edge_index)
+
+
+def test_slices_of_all_widths_share_their_room(graph):
+    """Which is as wide as the widest; that of inputs, which are merged once, is given up."""
+    model = Narrowing().double()
+
+    def work(rank, comm, ahead):
+        worker = Worker(graph, model, BOUNDS[comm.size], comm)
+        for _ in range(2):
+            worker.gradients()
+        course = worker.program.layers[0].here.block.remembered("course", lambda: None)
+        return [len(room) for room in course._rooms.values()]
+
+    for size, width in ((1, 5), (2, 3)):
+        assert on_workers(work, BOUNDS[size]) == [[VERTICES * width] * 2] * size
 
 
 def test_ranges_are_even_and_whole():
