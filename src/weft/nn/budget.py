@@ -110,12 +110,20 @@ def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_by
             count *= 2
             if not mapped:
                 break
-    least = Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS)
-    text = ", ".join(f"{name} {as_size(size)}" for name, size in needs(sizes, least).items() if size)
+    text = ", ".join(f"{name} {as_size(size)}" for name, size in _least(sizes, by_rows).items() if size)
     raise ConfigError(
         f"memory = {as_size(given)} is too little for a worker's part of this graph: it needs at least {text}; give "
         f"more, or use more workers"
     )
+
+
+def least_budget(sizes: Sizes) -> float:
+    """The smallest budget that it may fit, of a model that gives the mixed rows as they are."""
+    return sum(_least(sizes, by_rows=True).values()) / (1 - _SPARE)
+
+
+def _least(sizes: Sizes, by_rows: bool) -> dict[str, int]:
+    return needs(sizes, Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS))
 
 
 def _without_activations(

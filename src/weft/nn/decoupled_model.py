@@ -198,28 +198,9 @@ class DecoupledModel:
         return Course(rounds(lists), turned, self._background, files if fit.mapped else None), coefficients
 
     def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
-        layer, model = _sliced(program), self.model
-        block = layer.here.block
-        matrices = [p for p in model.parameters() if p.dim() == 2]
-        epsilons = [getattr(module, "eps", None) for module in model.modules()]
-        return memory.Sizes(
-            vertices=block.num_src,
-            edges=block.num_edges,
-            own=len(x),
-            workers=layer.span.size,
-            inputs=x.shape[1],
-            columns=model.columns,
-            apart=model.heads,
-            averaged=model.averaged,
-            widest=max((len(p) for p in matrices), default=model.columns),
-            kept=self._kept_a_row(program, x),
-            depth=model.depth,
-            number=x.element_size(),
-            attention=model.attentions,
-            mixed_inputs=model.enters,
-            beside=not model.kinds.isdisjoint({"mean", "attention", "relations"}),
-            learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
-        )
+        layer = _sliced(program)
+        counts = layer.here.block.num_src, layer.here.block.num_edges, len(x), layer.span.size
+        return sizes_of(self.model, counts, x.shape[1], x.element_size(), self._kept_a_row(program, x))
 
     def _kept_a_row(self, program: Program, x: Tensor) -> int:
         """Bytes that the dense layers keep for the gradient of a row."""
@@ -243,6 +224,33 @@ class DecoupledModel:
         with state_kept(self.model), generators_kept(), torch.no_grad():
             run = Pass([0], [program.keys[0][:0]], ())
             return self._dense(x[:0], program, run)[1]
+
+
+def sizes_of(
+    model: Decoupled, counts: tuple[int, int, int, int], inputs: int, number: int, kept: int = 0
+) -> memory.Sizes:
+    """What memory depends on. `counts`: vertices, edges, a worker's own vertices, and workers; `number`: bytes of one."""
+    vertices, edges, own, workers = counts
+    matrices = [p for p in model.parameters() if p.dim() == 2]
+    epsilons = [getattr(module, "eps", None) for module in model.modules()]
+    return memory.Sizes(
+        vertices=vertices,
+        edges=edges,
+        own=own,
+        workers=workers,
+        inputs=inputs,
+        columns=model.columns,
+        apart=model.heads,
+        averaged=model.averaged,
+        widest=max((len(p) for p in matrices), default=model.columns),
+        kept=kept,
+        depth=model.depth,
+        number=number,
+        attention=model.attentions,
+        mixed_inputs=model.enters,
+        beside=not model.kinds.isdisjoint({"mean", "attention", "relations"}),
+        learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),
+    )
 
 
 def forward_of(model: nn.Module, width: int) -> BlockModel | DecoupledModel:

@@ -16,7 +16,7 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph
-from weft.nn import Decoupled, Met, kept_of_edges, needs, row_costs
+from weft.nn import Decoupled, Met, kept_of_edges, least_budget, needs, row_costs, sizes_of
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, needed_of, ways
@@ -240,6 +240,12 @@ class _Decoupled(_Sliced):
             messages = (columns * space.item / size,) * (4 * times // mixings)
             messages += (2.0 * attended * space.item,) * (2 if attended else 0)  # to all, and their gradients back
         self._part = SlicedPart(0, cost, messages)
+        counts = space.graph.num_vertices, space.graph.num_edges, int(self._own), size
+        self._least = least_budget(sizes_of(variant, counts, space.columns, space.item)) if variant else None
+
+    def memory(self, plan: Plan) -> float:
+        """Within a budget what there is a row or an edge of is computed again, or mapped from files."""
+        return super().memory(plan) if self._space.task.memory is None or self._least is None else self._least
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         """The layers are not priced one by one."""

@@ -232,6 +232,16 @@ def test_plans_that_need_more_than_a_worker_may_use_are_left_out(near):
         planner.space.task = before
 
 
+def test_within_a_budget_the_decoupled_model_needs_less_than_tp(near):
+    """As it computes again, or maps from files, what does not fit."""
+    decoupled = near._settings.changed(plan="tp-decoupled")
+    roomy = {p.name: p for p in WhatIf(near._graph, decoupled).answer(cluster(1e6)).predictions}
+    budget = decoupled.changed(memory=f"{int(roomy['tp'].memory * 0.75)}b")
+    told = {p.name: p for p in WhatIf(near._graph, budget).answer(cluster(1e6)).predictions}
+    assert told["tp-decoupled"].excluded is None
+    assert told["tp-decoupled"].memory < budget.budget < told["tp"].memory
+
+
 def test_sweeps_over_links_and_widths(near):
     links, widths = near.sensitivity(cluster(1e6))
     assert set(links.seconds) >= {"halo", "tp"}
