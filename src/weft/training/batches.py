@@ -237,11 +237,12 @@ class Feed(ABC):
     seed: int
     device: torch.device  # that parts are computed on
     seconds: list[float] = field(default_factory=list, init=False)  # of the steps of the last epoch
+    begins_ahead: ClassVar[bool] = True  # are the next epoch's batches begun meanwhile?
 
     def epoch(self, number: int, first: int = 0, last: bool = False) -> Iterator[Batch]:
         """The batches of an epoch of training from `first` on; `last`: those of the next one need not be begun meanwhile."""
         examples = self._examples(number)
-        then = self._examples(number + 1) if self.schedule.settled and not last else []
+        then = self._examples(number + 1) if self.begins_ahead and self.schedule.settled and not last else []
         self.seconds, before = [], time.perf_counter()
         for batch in self.batches(When(number, first, Stream.SAMPLE), examples, then):
             yield batch
@@ -438,6 +439,7 @@ class WholeGraphFeed(Feed):
     The program and its input rows are made ready once, and gone through every epoch.
     """
 
+    begins_ahead: ClassVar[bool] = False
     program: Program
 
     def __post_init__(self) -> None:

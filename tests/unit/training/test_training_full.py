@@ -17,6 +17,7 @@ from weft.nn.sums import Sums
 from weft.plan import Plan, Settings, tp_decoupled
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, load_model, make_model, save_model
 from weft.training.models import plan_for
+from weft.training.objectives import VertexObjective
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +63,19 @@ def test_an_epoch_is_one_update_on_all_vertices(graph):
     assert sum(isinstance(event, EpochEnded) for event in events) == 3
     assert isinstance(finished, Finished)
     assert finished.test is not None
+
+
+def test_examples_are_made_once_an_epoch(graph, monkeypatch):
+    """None are made ahead, as nothing is begun with them."""
+    epochs, examples = [], VertexObjective.examples
+
+    def noted(self, chosen, epoch, batch):
+        epochs.append(epoch)
+        return examples(self, chosen, epoch, batch)
+
+    monkeypatch.setattr(VertexObjective, "examples", noted)
+    run(graph, epochs=3)
+    assert epochs == [0, 1, 2]
 
 
 def test_runs_resume_to_the_same_bits(graph, tmp_path):
