@@ -157,7 +157,7 @@ class Layer(Movable, ABC):
     def arrived(self) -> None:
         self.inputs = Inputs(kept=None if self.inputs.kept is None else {})
 
-    def _copy(self) -> Self:
+    def again(self) -> Self:
         """The same layer, of other rows."""
         other = copy.copy(self)
         other.inputs = Inputs()
@@ -204,7 +204,7 @@ class WholeLayer(Layer):
             self.inputs.merged = merge.key, merge.ahead(self.here, self.inputs.rows)
 
     def for_inputs(self) -> "WholeLayer":
-        other = self._copy()
+        other = self.again()
         other._sources = other._own = None
         other.crosses, other.own_among, other.own_first = False, False, True
         return other
@@ -377,6 +377,13 @@ class Program(Movable):
         self.layers[0].inputs.fetched(rows)
         if merge is not None:
             self.layers[0].merge_ahead(merge)
+
+    def keep(self, rows: Tensor, depth: int) -> None:
+        """Rows of a depth are made of inputs that stay, and stay themselves: so does what is made of them alone."""
+        if depth < len(self.layers) and self.layers[depth].inputs.rows is not rows:
+            layer = self.layers[depth] = self.layers[depth].again()
+            layer.inputs.kept = {}
+            layer.inputs.fetched(rows)
 
     def descend(self, x: Tensor, depth: int, to: int) -> Tensor:
         """Rows of one depth, those of a deeper one's vertices, where those are held."""

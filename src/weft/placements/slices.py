@@ -78,7 +78,7 @@ class SliceLayer(Layer):
         return x
 
     def for_inputs(self) -> "SliceLayer":
-        return self._copy()
+        return self.again()
 
 
 def build_slices(team: Team) -> tuple[SliceLayer, np.ndarray]:

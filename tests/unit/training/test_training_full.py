@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch_geometric.nn import GCNConv, SAGEConv
+from torch_geometric.nn import GCNConv, SAGEConv, SGConv
 
 import weft
 from weft.errors import ConfigError, ModelError, TrainingError
@@ -89,6 +89,17 @@ def test_runs_resume_to_the_same_bits(graph, tmp_path):
     assert resumed.history == whole.history
 
 
+class Hops(nn.Module):
+    """Three sums over neighbours, and a map of what comes of them."""
+
+    def __init__(self, width, classes):
+        super().__init__()
+        self.conv = SGConv(width, classes, K=3)
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+
 def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
     counted, original = [], Sums.whole_with_own
     monkeypatch.setattr(Sums, "whole_with_own", lambda *given: counted.append(1) or original(*given))
@@ -102,6 +113,7 @@ def test_inputs_that_stay_are_merged_once(graph, monkeypatch):
     epochs, evaluations = 6, 2
     for model in ("gcn", "sage", "gin"):
         assert merges(model) == epochs + evaluations + 1  # the second layer's, and the inputs once
+    assert merges(module=Hops(graph.num_features, graph.num_classes)) == 3  # which are all of the inputs
     changing = Changing(graph.num_features, graph.num_classes)
     assert merges(module=changing) == 2 * (epochs + evaluations)
 

@@ -46,7 +46,10 @@ class HopSums(Convolution):
     adds_up = True
 
     def run(self, call: Call) -> Tensor:
-        return sums_once(call)
+        out = sums_once(call)
+        if call.layer.inputs.stay(call.x):
+            call.program.keep(out, call.depth + 1)
+        return out
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         """Rows are as wide behind it."""
