@@ -11,6 +11,7 @@ from weft.placements import EdgeLists, Rounds
 from weft.scratch import scratch_array
 
 _TYPES = {torch.float32: "f4", torch.float64: "f8", torch.int32: "i4", torch.int64: "i8"}
+_FEW = 16  # edges are a range's, if the graph has as many times more vertices: then it is not looked through
 Files = Callable[[tuple[int, ...], torch.dtype], Tensor]  # makes arrays
 
 
@@ -71,7 +72,10 @@ def resident(rounds: Rounds, width: int, number: int) -> int:
 
 
 def _needed(lists: EdgeLists, rows: slice) -> Tensor:
-    """The rows at the other ends of a range's edges."""
+    """The rows at the other ends of a range's edges, rising."""
+    edges = lists.edges_of(rows)
+    if _FEW * (edges.stop - edges.start) < lists.num_vertices:
+        return lists.other[edges].unique().long()
     found = torch.zeros(lists.num_vertices, dtype=torch.bool)
     for _, other in lists.some(rows):
         found[other] = True
