@@ -40,7 +40,7 @@ from weft.nn.convolution import is_matrix
 from weft.nn.depths import passage, walk
 from weft.nn.handles import ATTRIBUTES, FEATURES, Handle
 from weft.nn.links import LinkPredictor
-from weft.nn.rows import forward_on, forwards_replaced
+from weft.nn.rows import forward_on, forwards_replaced, without_depth
 
 
 @dataclass(frozen=True)
@@ -244,11 +244,12 @@ class _Answers:
 
     def _by_relation(self, conv: RGCNConv, x: Tensor, last: bool) -> Tensor:
         """Each row by the matrices of the relations that its vertex sends along, for its neighbours will get it by these."""
-        rows = x.new_zeros(len(x), conv.out_channels)
+        added = without_depth(x).new_zeros(len(x), conv.out_channels)
         shares = self._around.sends(conv.num_relations)
         for share, matrix in zip(shares.unbind(1), matrices_of(conv), strict=True):
             at = share.nonzero().flatten()
-            rows = rows.index_add(0, at, (share[at, None] * x[at]) @ matrix)
+            added.index_add_(0, at, (share[at, None] * x[at]) @ matrix)
+        rows = x.new_zeros(len(x), 1) + added  # which knows whose rows these are
         root = None if conv.root is None else x @ conv.root
         beside = _beside(root, conv.bias, rows)
         if last:
