@@ -62,7 +62,8 @@ class WholeGraph(Space):
         variant = _variant(model)
         model = model.model if isinstance(model, Decoupled) else model
         costs = row_costs(met, graph.features)
-        again = size > 1 and "replicated" in self.choices["topology"]  # may near halos be computed again?
+        # May near halos be computed again?
+        again = size > 1 and "replicated" in self.choices["topology"] and True in self.choices["replicate"]
         epochs = {False: 0} | ({True: self.task.epochs} if again else {})
         self.counts = {
             ("all", way): count_graph(graph, self.workers, costs, self._needed, of) for way, of in epochs.items()

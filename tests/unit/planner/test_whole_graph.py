@@ -14,7 +14,7 @@ from weft.nn import Met
 from weft.nn.block_model import convolution_of
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, tp
-from weft.planner import KINDS, Cluster, Host, slice_bench
+from weft.planner import KINDS, Cluster, Host, slice_bench, whole_graph
 from weft.planner.loads import LayerCost
 from weft.planner.slice_bench import sliced
 from weft.planner.task import shared_out
@@ -85,6 +85,15 @@ def test_long_runs_compute_near_halos_again(near):
     plain, again = (planner.predict(replace(halo, replicate=way), cluster(1e5)) for way in (False, True))
     assert sum(again.sent.values()) < sum(plain.sent.values())
     assert again.memory > plain.memory
+
+
+@pytest.mark.parametrize("given", [{"replicate": False}, {"topology": "partitioned"}])
+def test_halos_that_are_not_computed_again_are_not_counted(near, monkeypatch, given):
+    """It is several passes over the graph."""
+    counted, count = [], whole_graph.count_graph
+    monkeypatch.setattr(whole_graph, "count_graph", lambda *rest: counted.append(rest[-1]) or count(*rest))
+    WhatIf(near._graph, near._settings.changed(**given)).answer(cluster(1e6))
+    assert counted == [0]
 
 
 def test_models_over_relations_are_planned_too(tmp_path):
