@@ -30,6 +30,11 @@ class SelfLoops:
         others, last, total = (torch.from_numpy(column[ids]).to(vertices.device) for column in table)
         return others, last, total
 
+    @property
+    def there_are(self) -> bool:
+        """Is there any?"""
+        return not np.isnan(self._plain[1]).all()
+
     @cached_property
     def _plain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         return self._count(None)

@@ -36,6 +36,8 @@ class Sizes:
     beside: bool = False  # are rows added to what comes of the mixing?
     apart: int = 1  # heads that the columns are of, mixed one after another
     averaged: bool = False  # are they averaged then, or joined?
+    values: bool = False  # have edges values, and so numbers by which these are looked up?
+    dropped: int = 0  # heads of mixings by attention that drop edges
 
     @property
     def width(self) -> int:
@@ -77,11 +79,12 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     entering = 2 * number * s.vertices * -(-s.inputs // s.workers) if s.mixed_inputs and not fit.mapped else 0
     dense += s.kept * rows if fit.activations == "again" else 0
     at_once = max((1 if heads == s.apart else heads for heads in s.attention), default=0)
+    keys = 8 * 3 * s.edges if s.dropped else 0  # of edges, and whose they are, while it is drawn which are dropped
     found = {
         "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
-        "graph": 8 * (s.vertices + 1) + 4 * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
+        "graph": 8 * (s.vertices + 1) + (4 + 8 * s.values) * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": kept,
-        "attention": number * (8 * sum(s.attention) * s.vertices + at_once * s.edges),
+        "attention": number * (8 * sum(s.attention) * s.vertices + (at_once + s.dropped) * s.edges) + keys,
         "passing": max(6 * results, entering - kept, around + travels + range_bytes, 2 * ends + dense),
     }
     if fit.mapped:

@@ -143,7 +143,7 @@ class Coefficients:
         a_src, a_dst = map(apart, scores.chunk(2, 1))
         options = (conv.negative_slope, conv.add_self_loops)
         found = [
-            Mix(*shares(self.lists, self.turned, src, dst, *options, kept))
+            Mix(*shares(self.lists, self.turned, src, dst, *options, kept, self._new))
             for src, dst, kept in zip(a_src, a_dst, keep, strict=True)
         ]
         return found * (heads // mixes)
@@ -170,13 +170,14 @@ def shares(
     slope: float,
     loops: bool,
     keep: tuple[Tensor, Tensor] | None = None,
+    new: New = torch.empty,
 ) -> tuple[Tensor, Tensor | None]:
     """What edges [edges], and with `loops` own rows [vertices, 1], count for by attention: the mean over heads.
 
     By head, the soft-max over a vertex's edges (with loops: but those to itself, and one more) of leaky(a_src[source] +
-    a_dst[vertex]), times `keep` (of edges, of own rows).
+    a_dst[vertex]), times `keep` (of edges, of own rows). `new`: makes room for those of edges.
     """
-    of_all, of_own = _Shares.apply(lists, turned, a_src, a_dst, slope, loops, (None, None) if keep is None else keep)
+    of_all, of_own = _Shares.apply(lists, turned, a_src, a_dst, slope, loops, keep or (None, None), new)
     return of_all, of_own if loops else None
 
 
@@ -193,12 +194,13 @@ class _Shares(torch.autograd.Function):
         slope: float,
         loops: bool,
         keep: tuple[Tensor | None, Tensor | None],
+        new: New,
     ) -> tuple[Tensor, Tensor]:
         ctx.lists, ctx.turned, ctx.slope, ctx.loops, ctx.keep = lists, turned, slope, loops, keep
         edges, scores = Lists(lists.indptr, lists.other), Scores(a_src, a_dst, *keep, slope, loops)
         out, own, saved = operations_on(a_src.device).edge_shares(edges, scores)
         ctx.save_for_backward(a_src, a_dst, *saved)
-        return out, own
+        return out if new is torch.empty else room_like(out, new).copy_(out), own
 
     @staticmethod
     @once_differentiable
@@ -209,4 +211,4 @@ class _Shares(torch.autograd.Function):
         of_edges, of_own = ctx.keep
         scores = Scores(a_src, a_dst, of_edges, of_own, ctx.slope, ctx.loops)
         gradients = operations_on(a_src.device).edge_shares_backward(*edges, scores, tuple(saved), g, g_own)
-        return None, None, *gradients, None, None, None
+        return None, None, *gradients, None, None, None, None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from weft.errors import ConfigError
-from weft.graph import Features
+from weft.graph import Features, Graph, edge_arrays
 from weft.nn.block_model import Met
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
@@ -70,20 +70,34 @@ def kept_of_edges(layers: Sequence[Met], number: int) -> list[int]:
     return [number * _OF_EDGE * convolution.sliced(wide, out).heads for convolution, wide, out, *_ in layers]
 
 
-def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int) -> Needs:
-    """Of a model of these layers, with numbers of so many bytes; workers own vertices between bounds."""
+def bytes_an_edge(layers: Sequence[Met], graph: Graph, number: int) -> int:
+    """What lists keep an edge besides its ends: its number, if it has values; where sums weigh edges, by what, both ways."""
+    values = edge_arrays(graph)
+    found = 8 if values else 0
+    if any(layer.convolution.takes_columns for layer in layers):
+        found += 4 + (2 * number if "edge_weight" in values or graph.self_loops.there_are else 0)
+    return found
+
+
+def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int, of_edge: int = 0) -> Needs:
+    """Of a model of these layers, with numbers of so many bytes; workers own vertices between bounds.
+
+    `of_edge`: `bytes_an_edge`.
+    """
     workers, vertices = len(bounds) - 1, bounds[-1]
     own = max(end - first for first, end in pairwise(bounds))
-    lists = 3 * 8 * (vertices + 1) + 12 * edges  # by destination and by source, with the edges' numbers
-    rows, kept, widest, heads = layers[0].wide, 0, 0, 0
+    lists = 3 * 8 * (vertices + 1) + (12 + of_edge) * edges  # by destination and by source, with the edges' numbers
+    rows, kept, widest, heads, others = layers[0].wide, 0, 0, 0, 0
     for convolution, wide, out, *_ in layers:
         held = convolution.sliced(wide, out)
-        merged, times, of_edge = held.columns, held.slices, held.heads
+        merged, times = held.columns, held.slices
         width = -(-merged // workers)
         kept, widest = kept + times * width, max(widest, width)
-        heads = max(heads, -(-of_edge // workers) + 1 if of_edge else 0)
+        of_slice = -(-held.heads // workers) + 1 if held.heads else 0
+        heads = max(heads, of_slice)
+        others = max(others, held.heads - of_slice if convolution.drops_edges else 0)  # dropout is drawn for all heads
         rows += 2 * (wide + max(out, merged))
     if heads:
         lists += 12 * (edges + vertices)  # with self-loops
     slices = number * vertices * (kept + 2 * widest)
-    return Needs(lists, slices, number * own * rows, number * _OF_EDGE * heads * edges)
+    return Needs(lists, slices, number * own * rows, number * (_OF_EDGE * heads + others) * edges)

@@ -7,9 +7,11 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch_geometric.nn import GATConv
 
 from weft.errors import ModelError
 from weft.exchange import Background, Communicator
+from weft.graph import edge_arrays
 from weft.keys import generators_kept
 from weft.meter import Meter
 from weft.nn import budget as memory
@@ -200,7 +202,8 @@ class DecoupledModel:
     def _sizes(self, program: Program, x: Tensor) -> memory.Sizes:
         layer = _sliced(program)
         counts = layer.here.block.num_src, layer.here.block.num_edges, len(x), layer.span.size
-        return sizes_of(self.model, counts, x.shape[1], x.element_size(), self._kept_a_row(program, x))
+        values = bool(edge_arrays(program.graph))
+        return sizes_of(self.model, counts, x.shape[1], x.element_size(), values, self._kept_a_row(program, x))
 
     def _kept_a_row(self, program: Program, x: Tensor) -> int:
         """Bytes that the dense layers keep for the gradient of a row."""
@@ -227,9 +230,12 @@ class DecoupledModel:
 
 
 def sizes_of(
-    model: Decoupled, counts: tuple[int, int, int, int], inputs: int, number: int, kept: int = 0
+    model: Decoupled, counts: tuple[int, int, int, int], inputs: int, number: int, values: bool, kept: int = 0
 ) -> memory.Sizes:
-    """What memory depends on. `counts`: vertices, edges, a worker's own vertices, and workers; `number`: bytes of one."""
+    """What memory depends on. `counts`: vertices, edges, a worker's own vertices, and workers; `number`: bytes of one.
+
+    `values`: have edges some? `kept`: bytes that dense layers keep a row.
+    """
     vertices, edges, own, workers = counts
     matrices = [p for p in model.parameters() if p.dim() == 2]
     epsilons = [getattr(module, "eps", None) for module in model.modules()]
@@ -246,7 +252,9 @@ def sizes_of(
         kept=kept,
         depth=model.depth,
         number=number,
+        values=values,
         attention=model.attentions,
+        dropped=sum(conv.heads for conv in model.modules() if isinstance(conv, GATConv) and conv.dropout),
         mixed_inputs=model.enters,
         beside=not model.kinds.isdisjoint({"mean", "attention", "relations"}),
         learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),

@@ -15,8 +15,8 @@ import numpy as np
 from torch import nn
 
 from weft.errors import ModelError
-from weft.graph import Graph
-from weft.nn import Decoupled, Met, kept_of_edges, least_budget, needs, row_costs, sizes_of
+from weft.graph import Graph, edge_arrays
+from weft.nn import Decoupled, Met, bytes_an_edge, kept_of_edges, least_budget, needs, row_costs, sizes_of
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, needed_of, ways
@@ -78,10 +78,11 @@ class WholeGraph(Space):
         mixes = [lambda: mixing(graph, columns, size), lambda: attending(graph) if heads else (0.0, 0.0)]
         *seen, mixed, attended = shared_out([*(slices if size > 1 else ()), *mixes], self.workers.comm)
         layers = [one and _part_of(one) for one in seen or [None] * self.depth]
-        needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item)
+        of_edge = bytes_an_edge(met, graph, self.item)
+        needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item, of_edge)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
-            (False, False): _AtOwners(self, keeps, kept_of_edges(met, self.item)),
+            (False, False): _AtOwners(self, keeps, kept_of_edges(met, self.item), 12.0 + of_edge),
             (True, False): _Sliced(self, layers, chunked),
             (True, True): _Decoupled(self, chunked, variant, columns, *mixed, *attended),
         }
@@ -160,10 +161,10 @@ class _Way(ABC):
 class _AtOwners(_Way):
     """Every layer at the owners of its vertices."""
 
-    def __init__(self, space: WholeGraph, keeps: bool, of_edges: list[int]) -> None:
-        """`keeps`: is what the first layer merges made once, and kept? `of_edges`: bytes that each layer keeps an edge."""
+    def __init__(self, space: WholeGraph, keeps: bool, of_edges: list[int], of_lists: float) -> None:
+        """`keeps`: is what the first layer merges made once, and kept? Bytes an edge: of each layer, and of lists."""
         super().__init__(space)
-        self._keeps, self._of_edges = keeps, of_edges
+        self._keeps, self._of_edges, self._of_lists = keeps, of_edges, of_lists
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         return layers_of(plan)
@@ -176,7 +177,7 @@ class _AtOwners(_Way):
         hops = [drawn[Key(layer, OWNER)] for layer in range(len(plan.layers))]
         edges = [float(hop.lists.sum(1).max()) for hop in hops]
         attention = sum(count * each for count, each in zip(edges, self._of_edges, strict=True))
-        return self._bytes(rows, 12.0 * sum(edges[:2]) + attention)
+        return self._bytes(rows, self._of_lists * sum(edges[:2]) + attention)
 
 
 class _Sliced(_Way):
@@ -242,7 +243,8 @@ class _Decoupled(_Sliced):
             messages += (2.0 * attended * space.item,) * (2 if attended else 0)  # to all, and their gradients back
         self._part = SlicedPart(0, cost, messages)
         counts = space.graph.num_vertices, space.graph.num_edges, int(self._own), size
-        self._least = least_budget(sizes_of(variant, counts, space.columns, space.item)) if variant else None
+        rest = space.columns, space.item, bool(edge_arrays(space.graph))
+        self._least = least_budget(sizes_of(variant, counts, *rest)) if variant else None
 
     def memory(self, plan: Plan) -> float:
         """Within a budget what there is a row or an edge of is computed again, or mapped from files."""

@@ -17,6 +17,7 @@ from weft.graph import Features, RemoteGraph, out_degrees, without_passwords
 from weft.keys import Stream
 from weft.nn import (
     Met,
+    bytes_an_edge,
     convolutions,
     crossing_costs,
     drops_edges,
@@ -313,7 +314,8 @@ class FullGraphMode(Mode):
             return 1
         number, bounds = self.dtype.itemsize, team.owners.bounds.tolist()
         layers = convolutions(encoder_of(model), graph.num_features)
-        return needs(layers, len(graph.indices), bounds, number).within(budget)
+        of_edge = bytes_an_edge(layers, graph, number)
+        return needs(layers, len(graph.indices), bounds, number, of_edge).within(budget)
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
         graph = self.objective.graph

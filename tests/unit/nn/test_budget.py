@@ -79,6 +79,15 @@ def test_each_attention_weighs_edges_and_all_else_does_so_once():
     assert needs(gat, Fit())["weights"] == 3 * weights
 
 
+def test_what_is_kept_an_edge_is_counted():
+    """Numbers by which values of edges are looked up; and which edges attention drops, of each layer until it went back."""
+    numbered = replace(SIZES, values=True)
+    assert needs(numbered, Fit())["graph"] - needs(SIZES, Fit())["graph"] == 8 * SIZES.edges
+    gat = replace(SIZES, attention=(4, 4, 1))
+    dropping = replace(gat, dropped=9)
+    assert needs(dropping, Fit())["attention"] - needs(gat, Fit())["attention"] == (4 * 9 + 24) * SIZES.edges
+
+
 def test_too_little_is_refused_with_what_it_needs():
     with pytest.raises(ConfigError, match=r"memory = 10.25 MiB is too little.*inputs \S+ MiB.*graph .* MiB"):
         chosen(1e7)

@@ -1,9 +1,11 @@
 """How many ranges fit a budget of memory under tp."""
 
+import numpy as np
 import pytest
 
 from weft.errors import ConfigError
-from weft.nn import build, convolutions, needs
+from weft.graph import Graph
+from weft.nn import build, bytes_an_edge, convolutions, needs
 
 BOUNDS = (0, 1000, 2500, 4000)
 
@@ -21,11 +23,29 @@ def test_ranges_divide_what_there_is_an_edge_of():
     assert found.within(fixed + found.edges / 10) == 10
 
 
+def test_dropout_is_drawn_for_all_heads():
+    assert of("gat", dropout=0.5).edges - of("gat").edges == 4 * 1 * 100_000
+
+
 def test_sums_keep_nothing_an_edge():
     found = of("sage")
     assert found.edges == 0
     assert found.slices == 4 * 4000 * 2 * 8  # of 24 columns, on three workers
     assert found.within(found.lists + found.slices + found.rows) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "loops", "weights", "wanted"),
+    [("gcn", 0, 0, 4), ("gcn", 1, 0, 12), ("gcn", 0, 1, 20), ("sage", 1, 0, 0), ("sage", 0, 1, 8)],
+)
+def test_lists_keep_numbers_and_weights_of_edges(name, loops, weights, wanted):
+    """And whose edge each is, where GCN looks for self-loops."""
+    edges = np.array([[0, 1, 2], [1, 2, 2 if loops else 3]])
+    graph = Graph.from_arrays(edges, num_vertices=4, edge_weight=np.ones(3) if weights else None)
+    layers = convolutions(build(name, 16, 24, 5, 2), 16)
+    assert bytes_an_edge(layers, graph, 4) == wanted
+    counted, before = (needs(layers, 100_000, BOUNDS, 4, of_edge) for of_edge in (wanted, 0))
+    assert counted.lists - before.lists == 100_000 * wanted
 
 
 def test_too_little_memory_is_told_with_numbers():

@@ -17,7 +17,7 @@ from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.errors import ModelError
 from weft.exchange import Communicator, Owners
-from weft.nn import Decoupled, DecoupledModel, activations, build
+from weft.nn import Decoupled, DecoupledModel, activations, build, decoupled_model
 from weft.nn.budget import Fit
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
@@ -284,6 +284,22 @@ def test_a_forward_leaves_what_an_earlier_one_keeps(graph, how, monkeypatch):
     if spilled := got.run._spilled:
         first = spilled._end
         assert got.gradients()[1].isfinite().all() and spilled._end < first
+
+
+def test_what_attention_weighs_edges_by_is_in_files(graph, monkeypatch):
+    """Where all is that there is an edge of."""
+    made, in_file = [], decoupled_model.zeros_in_file
+
+    def noted(shape, dtype):
+        made.append((shape, dtype))
+        return in_file(shape, dtype)
+
+    monkeypatch.setattr(decoupled_model, "zeros_in_file", noted)
+    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: Fit("again", 11, True, 4))
+    worker = Worker(graph, Decoupled(model_for("gat")), BOUNDS[1], Communicator())
+    with torch.no_grad():
+        worker.run(worker.rows, worker.program, (0,))
+    assert made.count(((len(graph.indices),), torch.float64)) == 3 * 4  # layers, and heads that are mixed apart
 
 
 class Stepping(nn.Module):
