@@ -32,7 +32,8 @@ void transpose(In<int64_t> indptr, In<int32_t> src, Array<int64_t> t_indptr, Arr
     int32_t *dst = t_dst.data(), *edge = t_edge.data();
     if (edges > std::numeric_limits<int32_t>::max()) throw std::overflow_error("transpose: more than 2^31 edges");
     nb::gil_scoped_release released;
-    const int used = useful_threads(edges, threads, 1 << 16);
+    const int worth = static_cast<int>(std::min<int64_t>(threads, edges / (2 * num_src + 1))); // `next`: two bytes an edge
+    const int used = useful_threads(edges, worth, 1 << 16);
     auto cut = [&](int t) {
         return t == used ? num_dst : std::lower_bound(offset, offset + num_dst, edges * t / used) - offset;
     };

@@ -48,6 +48,26 @@ for room in (100, 200, 300, 400, 500):  # with each, something else is not to be
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 """
 
+MANY_THREADS = """
+import resource
+import numpy as np
+from weft import _kernels
+
+sources, edges = 3 << 20, 1 << 22
+indptr, src = np.array([0, edges // 3, edges]), (np.arange(edges) * 7919 % sources).astype(np.int32)
+
+def turned(threads):
+    outputs = np.empty(sources + 1, np.int64), np.empty(edges, np.int32), np.empty(edges, np.int32)
+    _kernels.transpose(indptr, src, *outputs, threads)
+    return outputs
+
+want = turned(1)
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (200 << 20), resource.RLIM_INFINITY))
+assert all(np.array_equal(one, other) for one, other in zip(want, turned(64)))
+print("turned")
+"""
+
 
 def printed(script):
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -62,3 +82,8 @@ def test_nothing_is_read_behind_the_last_row():
 def test_a_sampler_works_on_after_it_got_no_memory():
     told = printed(STARVED)
     assert len(told) >= 3 and {*told} == {"none left"}
+
+
+def test_many_threads_take_no_more_than_a_few_to_turn_lists_around():
+    """An entry a thread and source would be 768 MiB."""
+    assert printed(MANY_THREADS) == ["turned"]
