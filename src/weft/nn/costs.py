@@ -99,5 +99,6 @@ def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int,
         rows += 2 * (wide + max(out, merged))
     if heads:
         lists += 12 * (edges + vertices)  # with self-loops
+        lists += 8 * (vertices + 1)  # of one range by source, at a time
     slices = number * vertices * (kept + 2 * widest)
     return Needs(lists, slices, number * own * rows, number * (_OF_EDGE * heads + others) * edges)

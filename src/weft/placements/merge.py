@@ -158,6 +158,8 @@ class _InRanges(torch.autograd.Function):
                 part, total = next(found), totals[number]
                 if part is not None:
                     totals[number] = part if total is None else total.add_(part)
+            if len(ctx.pieces) > 1:
+                piece.block.forget()  # its lists by source have an entry for each of the block's sources
         ctx.kept = None
         zeros = zip(tensors, totals, needed, strict=True)
         return None, None, *(torch.zeros_like(t) if need and total is None else total for t, total, need in zeros)

@@ -20,6 +20,7 @@ from weft.nn import BlockModel, build
 from weft.placements import Cooperation, Team, ranges_of
 from weft.placements.slices import build_slices, whole_block
 from weft.plan import tp
+from weft.sampling import Block
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
 from test_communicator import comms
@@ -304,6 +305,23 @@ def test_chunks_change_no_bit(graph_of, name):
             assert torch.equal(rows, wanted)
             assert torch.equal(other, gradient) or "gat" in name
             assert (other - gradient).abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("name", ["gat", "gatv2", "rgcn narrow"])
+def test_of_several_ranges_none_keeps_lists_by_source(graph_of, name, monkeypatch):
+    """These have an entry for each vertex of the whole graph, however short the range."""
+    pieces, make = [], Block.ranges
+
+    def noted(block, bounds):
+        pieces.extend(made := make(block, bounds))
+        return made
+
+    monkeypatch.setattr(Block, "ranges", noted)
+    worker = Worker(graph_of(name), model_for(name), (0, VERTICES), Communicator(), chunks=7)
+    found = [(worker.gradients()[0], worker.flat()) for _ in range(2)]
+    assert found[0][0] == found[1][0] and torch.equal(found[0][1], found[1][1])
+    short = [piece.block for piece in pieces if piece.block.num_dst < VERTICES]
+    assert len(short) >= 7 and not any("transposed" in block._cache for block in short)
 
 
 @pytest.mark.parametrize("name", ["gcn", "sage", "sage jk"])

@@ -201,6 +201,8 @@ class _SumsInRanges(torch.autograd.Function):
         for piece in ctx.pieces:
             part = g[piece.rows].contiguous()
             gx = sums.block_sums_backward(piece.block, part, _of(weight, piece), onto=gx)
+            if len(ctx.pieces) > 1:
+                piece.block.forget()  # its lists by source have an entry for each of the block's sources
         return gx, None, None
 
 
