@@ -1,6 +1,7 @@
 // Sums of rows along the edges of a block, and what their gradients need. One thread writes an output row, in edge order,
 // so that results do not depend on the number of threads. The same sum over the transposed block is the backward.
 #include <algorithm>
+#include <bit>
 #include <type_traits>
 #include <utility>
 
@@ -40,8 +41,10 @@ template <class T> void add_rows(T *__restrict out, const T *const *x, const T *
     }
 }
 
-// out[at[i]] += rows[i], in order.
-template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> out) {
+// out[at[i]] += rows[i], in order. Of the output's rows, a few side by side are in turn in one piece and the next: who has a
+// piece goes over all places, so that a row's sum is in the same order whatever the number of threads.
+template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> out, int threads) {
+    constexpr int64_t TOGETHER = 8;
     const int64_t count = rows.shape(0), width = rows.shape(1), room = out.shape(0);
     if (static_cast<int64_t>(at.shape(0)) != count || static_cast<int64_t>(out.shape(1)) != width)
         throw std::invalid_argument("add_rows_at: there must be a place for each row, as wide as the output's");
@@ -49,13 +52,34 @@ template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> o
     const int64_t *place = at.data();
     T *to = out.data();
     nb::gil_scoped_release released;
-    for (int64_t i = 0; i < count; ++i) {
-        if (i + EDGES_AHEAD < count) prefetch_row(to + place[i + EDGES_AHEAD] * width, width);
+    for (int64_t i = 0; i < count; ++i)
         if (place[i] < 0 || place[i] >= room) throw std::out_of_range("add_rows_at: a place outside of the output");
+    const auto add = [=](int64_t i) {
         T *__restrict row = to + place[i] * width;
         const T *__restrict added = from + i * width;
         for (int64_t c = 0; c < width; ++c) row[c] += added[c];
+    };
+    // One thread reads the rows in order, several with gaps, at half as much time again: two gain too little on one.
+    const int used = threads < 4 ? 1 : useful_threads(count, threads, EDGES_A_THREAD);
+    if (used == 1) {
+        for (int64_t i = 0; i < count; ++i) {
+            if (i + EDGES_AHEAD < count) prefetch_row(to + place[i + EDGES_AHEAD] * width, width);
+            add(i);
+        }
+        return;
     }
+    const unsigned pieces = std::bit_ceil(4u * static_cast<unsigned>(used)); // so that a row's is some bits of its place
+    in_pieces(used, static_cast<int>(pieces), [&](int piece) {
+        int64_t waiting[EDGES_AHEAD], met = 0; // rows whose memory is on its way
+        for (int64_t i = 0; i < count; ++i) {
+            if ((place[i] / TOGETHER & (pieces - 1)) != piece) continue;
+            prefetch_row(to + place[i] * width, width);
+            prefetch_row(from + i * width, width);
+            if (met >= EDGES_AHEAD) add(waiting[met % EDGES_AHEAD]);
+            waiting[met++ % EDGES_AHEAD] = i;
+        }
+        for (int64_t last = std::max<int64_t>(0, met - EDGES_AHEAD); last < met; ++last) add(waiting[last % EDGES_AHEAD]);
+    });
 }
 
 // Rows of a width that the compiler knows stay in registers while a list is gone over.
@@ -270,7 +294,8 @@ template <class T> void bind_for(nb::module_ &m) {
     m.def("sum_rows", &sum_rows<T>, nb::arg("indptr"), nb::arg("other").noconvert(), nb::arg("edge").none(),
           nb::arg("weight").none(), nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("mean"), nb::arg("onto"),
           nb::arg("threads"));
-    m.def("add_rows_at", &add_rows_at<T>, nb::arg("rows").noconvert(), nb::arg("at"), nb::arg("out").noconvert());
+    m.def("add_rows_at", &add_rows_at<T>, nb::arg("rows").noconvert(), nb::arg("at"), nb::arg("out").noconvert(),
+          nb::arg("threads"));
     m.def("edge_dot", &edge_dot<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("g").noconvert(),
           nb::arg("x").noconvert(), nb::arg("out").noconvert(), nb::arg("threads"));
     m.def("max_rows", &max_rows<T>, nb::arg("indptr"), nb::arg("src"), nb::arg("x").noconvert(),

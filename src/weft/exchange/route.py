@@ -91,14 +91,14 @@ def gather_rows(x: Tensor, at: Tensor) -> Tensor:
     if not _for_kernel(x):
         return x[at]
     out = x.new_empty(len(at), *x.shape[1:])
-    _kernels.gather_rows(_flat(x), at.numpy(), _flat(out), None, 1)
+    _kernels.gather_rows(_flat(x), at.numpy(), _flat(out), None, torch.get_num_threads())
     return out
 
 
 def add_rows(out: Tensor, at: Tensor, rows: Tensor) -> None:
     """out[at[i]] += rows[i], in order; without a gradient."""
     if _for_kernel(out):
-        _kernels.add_rows_at(_flat(rows), at.numpy(), _flat(out))
+        _kernels.add_rows_at(_flat(rows), at.numpy(), _flat(out), torch.get_num_threads())
     else:
         out.index_add_(0, at, rows)
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from test_connections import meshed, together
 
+from weft import _kernels
 from weft._kernels import Links
 from weft.errors import TrainingError
 from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
@@ -153,6 +154,32 @@ def test_rows_taken_and_added(shape, dtype):
     out, want = x.clone(), x.clone()
     add_rows(out, at, x[at])
     assert torch.equal(out, want.index_add_(0, at, x[at]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_threads_change_no_bit_of_rows_taken_and_added(dtype):
+    """Hubs that most rows are added to, and rows that none is."""
+    at = (5000 * torch.rand(60_000) ** 3).long()
+    rows, out = torch.randn(60_000, 3, dtype=dtype), torch.randn(6000, 3, dtype=dtype)
+    want = out.clone()
+    np.add.at(want.numpy(), at.numpy(), rows.numpy())  # one by one
+    for threads in (1, 4, 7, 16):
+        got = out.clone()
+        _kernels.add_rows_at(rows.numpy(), at.numpy(), got.numpy(), threads)
+        assert torch.equal(got, want)
+    before = torch.get_num_threads()
+    torch.set_num_threads(5)
+    try:
+        got = out.clone()
+        add_rows(got, at, rows)
+        assert torch.equal(got, want)
+        assert torch.equal(gather_rows(out, at), out[at])
+    finally:
+        torch.set_num_threads(before)
+    at[-1] = 6000
+    with pytest.raises(IndexError, match="a place outside of the output"):
+        _kernels.add_rows_at(rows.numpy(), at.numpy(), got.numpy(), 5)
+    assert torch.equal(got, want)
 
 
 def test_alone_nothing_travels():
