@@ -4,6 +4,7 @@
 // A slot holds a value; one below base() is free. The caller stores base() + local id. Slots are 4 bytes a vertex or one
 // cache line's part in the hash table, so a look-up costs one miss, which prefetch() hides.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <bit>
 #include <cstring>
@@ -39,9 +40,10 @@ template <class Id> class ArrayTable {
     int32_t base_ = 0, end_ = 0;
 };
 
-// Linear probing in a power of two of slots, at most three quarters full, cleared for each batch.
+// Linear probing in a power of two of slots, at most three quarters full, cleared for each batch; of so many ids at most.
 template <class Id> class HashTable {
   public:
+    explicit HashTable(int64_t vertices) : vertices_(vertices) {}
     void begin() { reset(bits_); }
     // Where so many values will be stored, and no others: a table of that size, whatever there was before.
     void begin_for(int64_t values) { reset(bits_for(values)); }
@@ -82,7 +84,10 @@ template <class Id> class HashTable {
     };
     static constexpr Id EMPTY = -1;
 
-    static int bits_for(int64_t values) { return std::bit_width(static_cast<uint64_t>(values + values / 3)); }
+    int bits_for(int64_t values) const {
+        const int64_t distinct = std::min(values, vertices_);
+        return std::bit_width(static_cast<uint64_t>(distinct + distinct / 3));
+    }
     uint64_t home(Id id) const { return (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> shift_; }
     void reset(int bits) {
         bits = std::max(bits, 10);
@@ -95,6 +100,7 @@ template <class Id> class HashTable {
     }
 
     Scratch<Slot> slots_;
+    int64_t vertices_;
     int bits_ = 0, shift_ = 64;
     uint64_t mask_ = 0;
 };

@@ -454,10 +454,10 @@ template <class Id, class Table> class Binding {
     Sampler<Id, Table> sampler_;
 };
 
-template <class Id, class Table, class... Args> void bind_sampler(nb::module_ &m, const char *name, const char *doc) {
+template <class Id, class Table> void bind_sampler(nb::module_ &m, const char *name, const char *doc) {
     using Self = Binding<Id, Table>;
     nb::class_<Self>(m, name, doc)
-        .def("__init__", [](Self *self, Args... args) { new (self) Self(Table(args...)); })
+        .def("__init__", [](Self *self, int64_t vertices) { new (self) Self(Table(vertices)); }, nb::arg("vertices"))
         .def("sample", &Self::sample, nb::arg("indptr"), nb::arg("indices"), nb::arg("seeds"), nb::arg("fanouts"),
              nb::arg("keys"), nb::arg("original_ids").none(), nb::arg("weights").none(), nb::arg("replace"),
              nb::arg("edge_ids"), nb::arg("first"), nb::arg("threads"),
@@ -477,7 +477,7 @@ template <class Id, class Table, class... Args> void bind_sampler(nb::module_ &m
 void bind_sampling(nanobind::module_ &m) {
     using namespace weft;
     m.def("mix64", &mix64, nb::arg("x"), "One round of keyed mixing; the twin of weft.keys.mix64.");
-    bind_sampler<int32_t, ArrayTable<int32_t>, int64_t>(m, "ArraySampler32", "int32 ids, 4 bytes a vertex for renumbering.");
+    bind_sampler<int32_t, ArrayTable<int32_t>>(m, "ArraySampler32", "int32 ids, 4 bytes a vertex for renumbering.");
     bind_sampler<int32_t, HashTable<int32_t>>(m, "HashSampler32", "int32 ids, a hash table for renumbering.");
     bind_sampler<int64_t, HashTable<int64_t>>(m, "HashSampler64", "int64 ids, a hash table for renumbering.");
 }

@@ -75,10 +75,10 @@ template <class Id> void by_owner(In<Id> ids, In<int64_t> bounds, Array<int64_t>
     for (int64_t i = 0; i < count; ++i) order.data()[next[owner[i]]++] = i;
 }
 
-template <class Id, class Table, class... Args> void bind_numbering(nb::module_ &m, const char *name) {
+template <class Id, class Table> void bind_numbering(nb::module_ &m, const char *name) {
     using Self = Numbering<Id, Table>;
     nb::class_<Self>(m, name, "Numbers distinct ids in order of first appearance.")
-        .def("__init__", [](Self *self, Args... args) { new (self) Self(Table(args...)); })
+        .def("__init__", [](Self *self, int64_t vertices) { new (self) Self(Table(vertices)); }, nb::arg("vertices"))
         .def("number", &Self::number, nb::arg("ids"), nb::arg("unique"), nb::arg("slots"));
 }
 
@@ -87,7 +87,7 @@ template <class Id, class Table, class... Args> void bind_numbering(nb::module_ 
 
 void bind_spread(nanobind::module_ &m) {
     using namespace weft;
-    bind_numbering<int32_t, ArrayTable<int32_t>, int64_t>(m, "ArrayNumbering32");
+    bind_numbering<int32_t, ArrayTable<int32_t>>(m, "ArrayNumbering32");
     bind_numbering<int32_t, HashTable<int32_t>>(m, "HashNumbering32");
     bind_numbering<int64_t, HashTable<int64_t>>(m, "HashNumbering64");
     m.def("by_owner", &by_owner<int32_t>, nb::arg("ids").noconvert(), nb::arg("bounds"), nb::arg("order"), nb::arg("counts"));

@@ -126,7 +126,7 @@ def test_neighbours_drawn_on_the_device(replace):
     indices, seeds = torch.randint(500, (int(indptr[-1]),), dtype=torch.int32), torch.arange(0, 500, 9).int()
     fanouts, keys = [5, 4], [2**63, 7]
     given = (indptr.numpy(), indices.numpy(), seeds.numpy(), fanouts, keys, None, None, replace, True, 0, 1)
-    vertices, hops = _kernels.HashSampler32().sample(*given)
+    vertices, hops = _kernels.HashSampler32(1 << 30).sample(*given)
     there = (part.cuda() for part in (indptr, indices, seeds))
     got, blocks = triton_kernels.sample(*there, fanouts, keys, None, replace, 0)
     assert got.tolist() == vertices.tolist()

@@ -37,7 +37,7 @@ def sample(kernel, fanout):
 
 taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
 for room in (100, 200, 300, 400, 500):  # with each, something else is not to be had
-    kernel = _kernels.HashSampler64()
+    kernel = _kernels.HashSampler64(1 << 40)
     wanted = [part.tolist() for part in sample(kernel, 3)[1][0][:2]]
     resource.setrlimit(resource.RLIMIT_AS, (taken + (room << 20), resource.RLIM_INFINITY))
     try:
@@ -68,6 +68,27 @@ assert all(np.array_equal(one, other) for one, other in zip(want, turned(64)))
 print("turned")
 """
 
+FEW_VERTICES = """
+import resource
+import numpy as np
+from weft import _kernels
+
+vertices, edges = 1000, 1 << 23
+indptr, indices = np.array([0, edges, *[edges] * (vertices - 1)]), (np.arange(edges) * 7919 % vertices).astype(np.int32)
+unique, slots = np.empty(edges, np.int32), np.empty(edges, np.int32)
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (taken + (100 << 20), resource.RLIM_INFINITY))
+assert _kernels.HashNumbering32(vertices).number(indices, unique, slots) == vertices
+print("numbered")
+kernel = _kernels.HashSampler32(vertices)
+found, ((_, src, count, _),) = kernel.sample(
+    indptr, indices, np.array([0], np.int32), [-1], [1], None, None, False, False, 0, 1
+)
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+assert len(found) == count == vertices and (found[src] == indices).all()
+print("drawn")
+"""
+
 
 def printed(script):
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -87,3 +108,8 @@ def test_a_sampler_works_on_after_it_got_no_memory():
 def test_many_threads_take_no_more_than_a_few_to_turn_lists_around():
     """An entry a thread and source would be 768 MiB."""
     assert printed(MANY_THREADS) == ["turned"]
+
+
+def test_tables_of_numbers_are_no_larger_than_for_all_vertices():
+    """An entry an edge would be 128 MiB."""
+    assert printed(FEW_VERTICES) == ["numbered", "drawn"]

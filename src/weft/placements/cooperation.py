@@ -159,6 +159,8 @@ class Cooperation:
                 needed = held[0] if index else layer.src_ids.numpy().astype(self._id, copy=False)
             layers.insert(0, layer)
             held.insert(0, needed)
+        self._sampler.rest()  # all lists are drawn
+        team.rest()
         layers[0].inputs.kept = {}
         vertices, keys = _tensors(graph, held)
         here = not first.fetches or self.plan.tensor_parallel

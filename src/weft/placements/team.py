@@ -8,6 +8,7 @@ import torch
 from weft.exchange import Background, Communicator, Grouped, Owners, Route
 from weft.graph import ranges
 from weft.sampling import Block, Numbering, Topology
+from weft.threads import cached_property
 
 RELATION_COUNT = "relation_count"  # of an edge: how many edges of its type its destination has drawn
 
@@ -56,9 +57,17 @@ class Team:
     ranges: int = 1  # that slices go through all destinations in, one at a time
     background: Background | None = None  # does what slices can do meanwhile; None: nothing is done so
 
-    def __post_init__(self) -> None:
-        # The distinct ids of all parts, in order of appearance; and each part's places among them.
-        self.number = Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype).number
+    @cached_property
+    def _numbering(self) -> Numbering:
+        return Numbering(len(self.graph.indptr) - 1, self.graph.indices.dtype)
+
+    def number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """The distinct ids of all parts, in order of appearance; and each part's places among them."""
+        return self._numbering.number(*parts)
+
+    def rest(self) -> None:
+        """Give back the table that `number` keeps: it is as large as the largest call took."""
+        self.__dict__.pop("_numbering", None)
 
     def member(self, vertices: np.ndarray, index: int) -> np.ndarray:
         """Who has each vertex's row before a layer: its owner, or this worker."""

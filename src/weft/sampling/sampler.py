@@ -104,6 +104,11 @@ class Sampler(ABC):
         """
         return None
 
+    def rest(self) -> None:
+        """Give back tables and buffers that are kept between draws: they are as large as the largest one took."""
+        for kept in ("_kernel", "_numbering"):
+            self.__dict__.pop(kept, None)
+
     @abstractmethod
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops, from the seeds outwards, by their keys: all vertices reached, seeds first, and each hop."""
@@ -120,11 +125,10 @@ class KernelSampler(Sampler):
     """Holds the kernel, with its tables and buffers, for graphs of this size."""
 
     @cached_property
-    def _kernel(self) -> "_kernels.ArraySampler32 | _kernels.HashSampler32 | _kernels.HashSampler64":
+    def _kernel(self) -> _kernels.ArraySampler32:
         vertices = len(self._graph.indptr) - 1
-        if self._graph.indices.dtype == WIDE:
-            return _kernels.HashSampler64()
-        return _kernels.ArraySampler32(vertices) if vertices <= ARRAY_UP_TO else _kernels.HashSampler32()
+        kind = _kernels.ArraySampler32 if vertices <= ARRAY_UP_TO else _kernels.HashSampler32
+        return _kernels.HashSampler64(vertices) if self._graph.indices.dtype == WIDE else kind(vertices)
 
     def _blocks(
         self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
@@ -177,13 +181,8 @@ class Numbering:
     """Numbers ids of a graph's vertices; its table is reused between calls, so that it serves one thread at a time."""
 
     def __init__(self, vertices: int, dtype: np.dtype) -> None:
-        self._kernel: _kernels.ArrayNumbering32
-        if dtype == WIDE:
-            self._kernel = _kernels.HashNumbering64()
-        elif vertices <= ARRAY_UP_TO:
-            self._kernel = _kernels.ArrayNumbering32(vertices)
-        else:
-            self._kernel = _kernels.HashNumbering32()
+        kind = _kernels.ArrayNumbering32 if vertices <= ARRAY_UP_TO else _kernels.HashNumbering32
+        self._kernel = _kernels.HashNumbering64(vertices) if dtype == WIDE else kind(vertices)
 
     def number(self, *parts: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """The distinct ids of all parts, in order of appearance; and each part's places among them, int32."""

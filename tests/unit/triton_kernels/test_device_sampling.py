@@ -34,7 +34,7 @@ def degrees(request):
 
 
 def sampled_by_kernels(indptr, indices, seeds, fanouts, original_ids, replace, first=0):
-    kernel = _kernels.HashSampler64() if indices.dtype == np.int64 else _kernels.HashSampler32()
+    kernel = (_kernels.HashSampler64 if indices.dtype == np.int64 else _kernels.HashSampler32)(1 << 30)
     given = (indptr, indices, seeds, fanouts, KEYS[: len(fanouts)], original_ids, None, replace, True, first, 1)
     return kernel.sample(*given)
 
