@@ -188,8 +188,9 @@ void max_rows(In<int64_t> indptr, In<int32_t> src, In<T, 2> x, Array<T, 2> out, 
                 const T *__restrict row = from + edges.other[e] * width;
                 for (int64_t c = 0; c < width; ++c) {
                     const T there = best[c], value = row[c];
-                    tied[c] = value > there ? T{1} : tied[c] + (value == there ? T{1} : T{0});
-                    best[c] = value > there ? value : there;
+                    const bool taken = (value > there) | (value != value); // what is no number stays: nothing exceeds it
+                    tied[c] = taken ? T{1} : tied[c] + (value == there ? T{1} : T{0});
+                    best[c] = taken ? value : there;
                 }
             }
         }

@@ -43,7 +43,7 @@ def _max_rows(
         for ahead in tl.static_range(U):
             live, there, cells = other_ends(lists, first + (at + ahead), stop, column, within, WIDTH)
             value = tl.load(x + there, mask=cells, other=float("-inf")).to(ACC)
-            larger = value > best
+            larger = (value > best) | (value != value)  # what is no number stays: nothing exceeds it
             ties = tl.where(larger, 1.0, ties + ((value == best) & live[:, None]).to(ACC))
             best = tl.where(larger, value, best)
     some = (stop > first)[:, None]

@@ -9,7 +9,7 @@ from weft.keys import key, mix64
 from weft.nn import functional, sums
 from weft.nn.conv import film
 from weft.nn.rows import Pass, Rows
-from weft.operations import linear, linear_of_two, linear_pair
+from weft.operations import Lists, linear, linear_of_two, linear_pair, operations_on, plain
 from weft.sampling import Block
 from weft.sampling.block import _transpose_anywhere
 
@@ -69,6 +69,16 @@ def test_aggregate(block, width, reduce, dtype):
 
 def test_ties_share_the_gradient_of_max(block):
     check("aggregate", block, rand(block.num_src, 3).sign(), reduce="max")
+
+
+@DTYPES
+def test_a_maximum_with_what_is_no_number_is_none(block, dtype):
+    """Wherever in the list it stands: as torch has it."""
+    x = rand(block.num_src, 5, dtype=dtype)
+    x[::4, ::2] = torch.nan
+    lists = Lists(block.indptr, block.src)
+    for got, want in zip(operations_on(x.device).max_rows(lists, x), plain.max_rows(lists, x), strict=True):
+        torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
 
 
 @DTYPES

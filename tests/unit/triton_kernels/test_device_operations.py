@@ -64,6 +64,15 @@ def test_ties_share_the_gradient_of_a_maximum(on_device, block):
     check(on_device, "aggregate", block, rand(block.num_src, 3).sign(), reduce="max")
 
 
+def test_a_maximum_with_what_is_no_number_is_none(on_device, block):
+    x = rand(block.num_src, 5)
+    x[::4, ::2] = torch.nan
+    lists = Lists(block.indptr, block.src)
+    want = operations_on(x.device).max_rows(lists, x)
+    for mine, theirs in zip(on_device(operations_on, x.device).max_rows(lists, x), want, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize(("reduce", "dtype"), [("sum", HALF), ("mean", EXACT)])
 def test_weights(on_device, block, reduce, dtype):
     x, weight = rand(block.num_src, 9, dtype=dtype), rand(block.num_edges, seed=1, dtype=dtype)
