@@ -184,26 +184,27 @@ class Moves {
     // A piece a thread at a time, as each has rows of all parts.
     void count(int threads) {
         const int64_t together = std::clamp<int64_t>(threads, 1, PIECES);
-        std::vector<Traffic> pieces(together, Traffic(C, F));
+        std::vector<std::vector<double>> pieces(together, std::vector<double>(C * F * C)); // rows as of Traffic
         const int64_t *begin = nets_.members().begin.data();
         const int32_t *member = nets_.members().members.data();
         for (int64_t first = 0; first < PIECES; first += together) {
             const int64_t here = std::min(together, PIECES - first);
             in_pieces(threads, static_cast<int>(here), [&](int at_once) {
                 const int64_t piece = first + at_once;
-                Traffic &sums = pieces[at_once];
-                std::fill(sums.rows.begin(), sums.rows.end(), 0.0);
+                std::vector<double> &rows = pieces[at_once];
+                std::fill(rows.begin(), rows.end(), 0.0);
                 for (int64_t e = nets_.count() * piece / PIECES; e < nets_.count() * (piece + 1) / PIECES; ++e) {
                     counts_.weight(e) = nets_.weight(e);
                     counts_.slot(e) = static_cast<uint16_t>(nets_.phase(e) * C + part_[nets_.owner(e)]);
                     uint16_t *has = counts_.pins(e);
                     for (int64_t at = begin[e]; at < begin[e + 1]; ++at)
-                        if (has[part_[member[at]]]++ == 0) sums.add(part_[member[at]], counts_.slot(e), nets_.weight(e));
+                        if (const int64_t needs = part_[member[at]]; has[needs]++ == 0)
+                            rows[needs * F * C + counts_.slot(e)] += nets_.weight(e);
                 }
             });
             for (int64_t at_once = 0; at_once < here; ++at_once)
                 for (int64_t at = 0; at < C * F * C; ++at)
-                    traffic_.add(at / (F * C), at % (F * C), pieces[at_once].rows[at]);
+                    traffic_.add(at / (F * C), at % (F * C), pieces[at_once][at]);
         }
     }
 

@@ -89,6 +89,29 @@ assert len(found) == count == vertices and (found[src] == indices).all()
 print("drawn")
 """
 
+MANY_PARTS = """
+import numpy as np
+from weft import _kernels
+
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) >> 10
+
+parts, threads = 1000, 8
+nets, owners = _kernels.Nets(parts), np.arange(parts, dtype=np.int32)
+for v in range(parts - 1):
+    nets.start(owners[v : v + 1])
+    nets.finish(owners[v + 1 : v + 2], 1.0, 0)
+limits, pairs = np.full((1, parts), parts), np.zeros((parts, parts))
+before = peak()
+moves = _kernels.Moves(nets, owners, np.ones((1, parts), np.int64), limits, np.ones(parts), pairs, threads)
+more = peak() - before
+rows = np.empty((parts, 1, parts))
+moves.rows(rows)
+assert (rows[:, 0] == np.eye(parts, k=1)).all()
+assert more < 120, more
+print("counted")
+"""
+
 
 def printed(script):
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
@@ -113,3 +136,8 @@ def test_many_threads_take_no_more_than_a_few_to_turn_lists_around():
 def test_tables_of_numbers_are_no_larger_than_for_all_vertices():
     """An entry an edge would be 128 MiB."""
     assert printed(FEW_VERTICES) == ["numbered", "drawn"]
+
+
+def test_threads_that_count_rows_have_no_prices():
+    """Rows of all pairs of parts are 8 MB: two such for the whole, and one a thread."""
+    assert printed(MANY_PARTS) == ["counted"]
