@@ -43,14 +43,20 @@ template <class F> void on_threads(int threads, F &&f) {
         signal = what;
         signal.notify_all();
     };
+    const auto leave = [&] {
+        let(LEAVE);
+        for (auto &other : others) other.join();
+    };
     try {
         for (int t = 1; t < threads; ++t) others.emplace_back(guarded, t);
     } catch (const std::system_error &) {
-        let(LEAVE);
-        for (auto &other : others) other.join();
+        leave();
         throw std::runtime_error("the system started " + std::to_string(others.size() + 1) + " of " +
                                  std::to_string(threads) +
                                  " threads: ask for fewer, or raise its limits on processes and memory");
+    } catch (...) { // no memory for another
+        leave();
+        throw;
     }
     let(RUN);
     guarded(0);
