@@ -58,6 +58,9 @@ class ListSampler(Sampler):
 
     def draw_hops(self, seeds: np.ndarray, hops: range, keys: list[int]) -> tuple[np.ndarray, list[DrawnHop]]:
         """Some hops by their keys: what `draw` gives, as blocks."""
+        unique, (places,) = self._numbering.number(seeds)
+        if len(unique) < len(seeds):
+            raise InputError(f"seed {unique[np.bincount(places) > 1][0]} comes twice: seeds must be distinct")
         vertices, drawn = seeds, []
         for hop, key in zip(hops, keys, strict=True):
             lengths, edges = self._drawn(vertices, hop, key)

@@ -89,6 +89,12 @@ def test_random_numbers_are_uniform():
     assert np.abs(np.histogram(numbers, 10, (0, 1))[0] - 2000).max() < 6 * 2000**0.5
 
 
+def test_seeds_that_come_twice_are_refused():
+    """They would have lists of their own, but no place of their own among the vertices."""
+    with pytest.raises(InputError, match="seed 3 comes twice: seeds must be distinct"):
+        Lowest(graph_of(random_lists(200, 4000)), [4]).sample(np.array([5, 3, 7, 3]), 0, 0)
+
+
 def test_lists_can_be_read():
     lists = random_lists(100, 900)
     vertices = np.array([7, 3, 50])
