@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         written_beside,
     )
     from weft.graph.tables import owner_column, source_from_tables
+    from weft.graph.values import whole_numbers
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:
     __getattr__ = lazy_face(__name__)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import Graph, edge_arrays
+from weft.graph import Graph, edge_arrays, whole_numbers
 from weft.keys import Stream, key
 from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
@@ -116,8 +116,12 @@ class Sampler(ABC):
     def _blocks(
         self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
-        ids = np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype)
-        vertices, drawn = self.draw_hops(ids, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
+        ids = whole_numbers("seeds", np.asarray(seeds))
+        narrow = np.ascontiguousarray(ids, dtype=self._graph.indices.dtype)
+        if (other := narrow != ids).any():
+            where = f"ids are {self._first} to {self._end - 1}"
+            raise InputError(f"seed {ids[other][0]} is not a vertex of this graph: {where}")
+        vertices, drawn = self.draw_hops(narrow, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
         return vertices, [_block(*hop) for hop in drawn]
 
 

@@ -272,6 +272,12 @@ def test_mistakes_are_named():
         NeighborSampler(lists, [2]).sample(torch.tensor([100]), 0, 0)
     with pytest.raises(ValueError, match=r"seed 3 comes twice"):
         NeighborSampler(lists, [2]).sample(torch.tensor([3, 3]), 0, 0)
+    with pytest.raises(InputError, match=r"seed 4294967301 is not a vertex of this graph"):
+        NeighborSampler(lists, [2]).sample(torch.tensor([2**32 + 5]), 0, 0)
+    with pytest.raises(InputError, match=r"seeds are not all whole numbers"):
+        NeighborSampler(lists, [2]).sample(torch.tensor([1.0, 1.9]), 0, 0)
+    with pytest.raises(InputError, match=r"seeds have shape \(100,\) and type bool"):
+        NeighborSampler(lists, [2]).sample(torch.arange(100) < 3, 0, 0)
     with pytest.raises(ConfigError, match="edge weights"):
         NeighborSampler(Lists(lists.indptr, lists.indices), [2], weighted=True)
     bad = Lists(lists.indptr, lists.indices, np.full(500, -1, dtype=np.float32))
