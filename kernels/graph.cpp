@@ -31,12 +31,13 @@ template <class Id> int64_t count_edges(In<Id> src, In<Id> dst, Array<int64_t> c
     return -1;
 }
 
-// Puts each edge whose destination lies in [first, first + next.size) at that destination's next free place.
+// Puts each edge whose destination lies in [first, first + next.size) at that destination's next free place. What
+// there is no room for is counted only.
 template <class Id, class Out>
 void place_edges(In<Id> src, In<Id> dst, int64_t first, Array<int64_t> next, Array<Out> indices, MaybeIn<float> weight,
                  std::optional<Array<float>> out_weight, MaybeIn<int32_t> type, std::optional<Array<int32_t>> out_type,
                  bool undirected) {
-    const int64_t edges = src.shape(0), rows = next.shape(0);
+    const int64_t edges = src.shape(0), rows = next.shape(0), room = indices.shape(0);
     const Id *from = src.data(), *to = dst.data();
     const float *w = data_or_null(weight);
     const int32_t *t = data_or_null(type);
@@ -48,6 +49,7 @@ void place_edges(In<Id> src, In<Id> dst, int64_t first, Array<int64_t> next, Arr
     auto put = [&](int64_t row, Id source, int64_t e) {
         if (row < 0 || row >= rows) return;
         const int64_t at = place[row]++;
+        if (at >= room) return;
         out[at] = static_cast<Out>(source);
         if (w) out_w[at] = w[e];
         if (t) out_t[at] = t[e];

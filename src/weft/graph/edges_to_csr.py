@@ -230,6 +230,8 @@ class _ListsMaker:
             seen += len(src)
             if report:
                 report(seen)
+        if not np.array_equal(place, offsets[1:]):
+            raise InputError("the edges were others when they were read again: import them once nothing writes them")
         if not self._options.unique and self._options.self_loops == "keep":
             return np.diff(offsets), *arrays
         lengths = np.empty(end - first, dtype=np.int64)

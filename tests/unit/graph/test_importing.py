@@ -90,6 +90,19 @@ def test_lists_equal_the_slow_ones_whatever_the_memory(tmp_path, options, extras
     assert lists_of(graph) == slow_lists(src, dst, 61, weight, kind, options)
 
 
+@pytest.mark.parametrize("again", [[(0, 1), (1, 1)], [(0, 0)], []])
+def test_edges_that_change_between_readings_are_refused(tmp_path, again):
+    """A line more is written nowhere, of one less no list keeps the place."""
+    readings = iter([[(0, 1)], again])
+
+    def edges():
+        yield EdgeChunk(*np.array(next(readings), dtype=np.int64).reshape(-1, 2).T)
+
+    with pytest.raises(InputError, match="the edges were others when they were read again: import them once nothing"):
+        import_graph(Source(2, edges), tmp_path / "g", EdgeOptions())
+    assert not (tmp_path / "g").exists()
+
+
 def test_loops_are_not_added_to_edges_of_types_as_of_the_first_one(folder, tmp_path, capsys):
     assert main(["import", str(folder), str(tmp_path / "g"), "--self-loops", "add"]) == 2
     assert "relation of their own (`weft import --self-relation`)" in capsys.readouterr().err
