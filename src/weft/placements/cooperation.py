@@ -28,10 +28,10 @@ from weft.sampling import (
     SeedBalance,
     Topology,
     balance_seeds,
-    count_misses,
     dealt,
     keys_of,
     make_sampler,
+    misses_of,
     of_full_homes,
 )
 
@@ -109,15 +109,15 @@ class Cooperation:
         return shares
 
     def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:
-        """How many of the neighbours that seeds draw each worker lacks: counted at the seeds' homes, sent to all."""
+        """How many of the neighbours that seeds draw each worker lacks: drawn at home, all are told whose these are."""
         comm, own = self.team.comm, np.flatnonzero(homes == self.team.comm.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
-        lacked = count_misses(block, self.team.owners.member_of(vertices), comm.size).astype(np.int32)
-        ((theirs, counts),) = comm.arrays_to_all([lacked.ravel()], "sample")
-        numbers_of = np.split(theirs, np.cumsum(counts)[:-1])
+        mine = [block.indptr.diff().int().numpy(), self.team.owners.member_of(vertices)[block.src.numpy()]]
+        arrived = [np.split(all_of, np.cumsum(counts)[:-1]) for all_of, counts in comm.arrays_to_all(mine, "sample")]
         found = np.empty((len(seeds), comm.size), dtype=np.int32)
-        for worker, numbers in enumerate(numbers_of):
-            found[homes == worker] = lacked if worker == comm.rank else numbers.reshape(-1, comm.size)
+        for worker in np.unique(homes):
+            lengths, holders = mine if worker == comm.rank else [parts[worker] for parts in arrived]
+            found[homes == worker] = misses_of(lengths, holders, comm.size)
         return found
 
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:

@@ -316,9 +316,11 @@ class Counted:
         sample["draw"] += drawn.lists.sum(0) if part.asks else drawn.lists.sum(1)
         uneven = float(self._batch.uneven.max())
         if part.placed.key.state == HOME and part.top and uneven:  # seeds leave homes that are too full:
-            sample["even"] += uneven  # every worker tells how many of their neighbours each one lacks
-            sample["draw"] += drawn.lists.sum(1) * uneven / max(1.0, self._batch.seeds)
-            load.tell(others(np.full((self._workers, self._workers), uneven * 4.0)))
+            sample["even"] += uneven  # every worker tells how many neighbours its own ones draw, and whose these are
+            edges = drawn.lists.sum(1) * uneven / max(1.0, self._batch.seeds)
+            sample["draw"] += edges
+            told = 4 * uneven / self._workers + 2 * edges
+            load.tell(others(np.repeat(told[:, None], self._workers, 1)))
         if part.asks:
             asked, edges = others(drawn.destinations), others(drawn.lists)
             load.tell(asked * id_bytes, ask=asked)

@@ -55,9 +55,14 @@ def of_full_homes(homes: np.ndarray, shares: np.ndarray, slack: float) -> tuple[
 
 def count_misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
     """How many of the neighbours that each destination draws each worker lacks; `holders` are the sources' owners."""
-    at = block.dst().numpy() * workers + holders[block.src.numpy()].astype(np.int64)
-    held = np.bincount(at, minlength=block.num_dst * workers)
-    return block.indptr.diff().numpy()[:, None] - held.reshape(block.num_dst, workers)
+    return misses_of(block.indptr.diff().numpy(), holders[block.src.numpy()], workers)
+
+
+def misses_of(lengths: np.ndarray, holders: np.ndarray, workers: int) -> np.ndarray:
+    """The same, of how many neighbours each one draws, and these's holders, one destination's after the other's."""
+    at = np.repeat(np.arange(len(lengths)) * workers, lengths) + holders
+    held = np.bincount(at, minlength=len(lengths) * workers)
+    return lengths[:, None] - held.reshape(len(lengths), workers)
 
 
 def balance_seeds(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: np.ndarray) -> np.ndarray:

@@ -1,11 +1,15 @@
-"""What workers that cooperate keep once the program of the whole graph is made."""
+"""What workers that cooperate tell each other of seeds, and what they keep once the whole graph's program is made."""
 
 import numpy as np
-from test_tensor import BOUNDS, made, on_workers
+import pytest
+import torch
+from test_tensor import BOUNDS, VERTICES, made, on_workers
 
 from weft.exchange import Owners
+from weft.keys import Stream
 from weft.placements import Cooperation
-from weft.plan import halo
+from weft.plan import halo, leap
+from weft.sampling import NeighborSampler, count_misses
 
 
 def test_tables_of_draws_are_given_back():
@@ -24,3 +28,23 @@ def test_tables_of_draws_are_given_back():
 
     for first, again in on_workers(work, BOUNDS[3]):
         assert first == again
+
+
+@pytest.mark.parametrize("fanout", [1, 6])
+def test_seeds_neighbours_are_told_by_whose_they_are(fanout):
+    """Not by how many each worker lacks, of whom there may be many more than neighbours."""
+    graph, bounds = made(), np.array(BOUNDS[4])
+    seeds = np.random.default_rng(1).permutation(VERTICES)[:50].astype(graph.indices.dtype)
+    homes = Owners(bounds).member_of(seeds)
+    vertices, block = NeighborSampler(graph, [fanout]).hop(seeds, 0, 2, 3)
+    want = count_misses(block, Owners(bounds).member_of(vertices), 4)
+
+    def work(rank, comm, ahead):
+        cooperation = Cooperation(graph, leap(1), [fanout], Owners(bounds), comm)
+        found = cooperation._misses(seeds, homes, (2, 3, Stream.SAMPLE))
+        return found, sum(comm.traffic.sent()["sample"])
+
+    for rank, (found, sent) in enumerate(on_workers(work, BOUNDS[4])):
+        drawn = int(block.indptr.diff()[torch.from_numpy(homes == rank)].sum())
+        assert np.array_equal(found, want) and found.dtype == np.int32
+        assert sent == 3 * (16 + 4 * int((homes == rank).sum()) + 2 * drawn)
