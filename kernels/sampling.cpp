@@ -242,11 +242,13 @@ template <class Id, class Table> class Sampler {
         });
         expanded_ = known_;
         offset[0] = 0;
-        if (hop.draw == Draw::BY_LAYER && hop.fanout >= 0) {
+        const bool by_layer = hop.draw == Draw::BY_LAYER;
+        if (hop.fanout >= 0 && (by_layer || lists.weights)) { // lists are gone through
             parallel_for(known_, threads, LISTS_A_THREAD, [&](int64_t from, int64_t to) {
                 for (int64_t i = from; i < to; ++i)
-                    offset[i + 1] = count_sampled(hop.key, hop.scale, lists.importance, lists.indices + begin[i],
-                                                  lists.all_ids, degree[i]);
+                    offset[i + 1] = by_layer ? count_sampled(hop.key, hop.scale, lists.importance, lists.indices + begin[i],
+                                                             lists.all_ids, degree[i])
+                                             : drawn(lists, hop, begin[i], degree[i]);
             });
             std::partial_sum(offset, offset + known_ + 1, offset);
             return;

@@ -75,15 +75,29 @@ def test_equals_slow_twin(name, fanouts, mode):
         assert_same(got, slow_twin.sample(lists, seeds, fanouts, keys, replace, weights))
 
 
+@pytest.mark.parametrize("fanout", [1, 2, 10, 60])
+def test_weighted_draws_of_any_weights_equal_the_slow_twin(fanout):
+    """Weights of all sizes that float32 has, and equal ones."""
+    lists = random_lists(60, 9000, seed=fanout)
+    sizes = np.array([0, 1e-45, 1e-38, 1e-6, 1, 1, 1 + 2**-23, 7, 3e38], dtype=np.float32)
+    weights = sizes[np.random.default_rng(fanout).integers(0, len(sizes), 9000)]
+    for batch in range(5):
+        keys = slow_twin.hop_keys(1, 3, batch)
+        got = run(_kernels.ArraySampler32(60), lists, range(60), [fanout], keys, weights=weights)
+        assert_same(got, slow_twin.sample(lists, range(60), [fanout], keys, False, weights))
+
+
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("threads", [2, 3, 5])
-def test_threads_change_nothing(name, threads):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_threads_change_nothing(name, threads, weighted):
     make, dtype = KERNELS[name]
     lists = random_lists(50_000, 1_500_000, dtype=dtype)
     seeds = np.random.default_rng(0).permutation(50_000)[:6000]
     keys = slow_twin.hop_keys(2, 1, 2, 3)
-    one = run(make(50_000), lists, seeds, [15, 10], keys)
-    many = run(make(50_000), lists, seeds, [15, 10], keys, threads=threads)
+    weights = lists.edge_weight if weighted else None
+    one = run(make(50_000), lists, seeds, [15, 10], keys, weights=weights)
+    many = run(make(50_000), lists, seeds, [15, 10], keys, weights=weights, threads=threads)
     assert sum(len(hop[1]) for hop in one[1]) > 100_000  # enough for several threads to be used
     assert np.array_equal(one[0], many[0])
     for hop, other in zip(one[1], many[1], strict=True):
