@@ -24,6 +24,8 @@ constexpr int64_t PANEL = WIDEST * LANES;    // columns of a tile
 constexpr int64_t PIECE = 256;               // rows whose products with the gradient are summed before they are stored
 constexpr int64_t PARTS = 16;                // of a sum over all rows; fixed, so that threads do not change its order
 constexpr int64_t ROWS_A_THREAD = 512;
+constexpr int64_t TILES = 24;                // rows of weights that tiles of any width divide
+constexpr int64_t PRODUCTS_A_THREAD = 1 << 22; // fewer are not worth another thread than there are parts
 
 Vector load(const float *at) { return *reinterpret_cast<const Vector *>(at); }
 void store(float *at, Vector value) { *reinterpret_cast<Vector *>(at) = value; }
@@ -213,33 +215,47 @@ struct Outer {
         if (g.shape(0) > x.shape(0) || static_cast<int64_t>(w.shape(0)) != m || w.shape(1) != x.shape(1))
             throw std::invalid_argument("multiply_transposed: the shapes do not fit");
     }
-    void add(int64_t i, int64_t count, const float *x, int64_t stride, int64_t k, int64_t padded, float *to) const {
+    // Of slices of w's rows, all of whole tiles, the first row of one.
+    int64_t cut(int64_t slice, int64_t slices) const { return slice == slices ? m : m * slice / slices / TILES * TILES; }
+    void add(int64_t from, int64_t end, int64_t i, int64_t count, const float *x, int64_t stride, int64_t k, int64_t padded,
+             float *to) const {
         for (int64_t first = 0; first < k; first += PANEL)
             with_vectors(k - first, [&]<int W>(std::integral_constant<int, W>) {
-                for (int64_t row = 0; row < m; row += ROWS<W>)
-                    with_rows<ROWS<W>>(std::min(ROWS<W>, m - row), [&]<int R>(std::integral_constant<int, R>) {
+                static_assert(TILES % ROWS<W> == 0);
+                for (int64_t row = from; row < end; row += ROWS<W>)
+                    with_rows<ROWS<W>>(std::min(ROWS<W>, end - row), [&]<int R>(std::integral_constant<int, R>) {
                         outer_tile<R, W>(g + i * m + row, m, x + first, stride, count, to + row * padded + first, padded);
                     });
             });
     }
 };
 
-// Rows come in PARTS, each with sums of its own.
+// Rows come in PARTS, each with sums of its own; where more threads are worth it than there are parts, these come in slices.
 void accumulate(Outer *outers, int count, const In<float, 2> &rows_of_x, int threads) {
     const int64_t n = rows_of_x.shape(0), k = rows_of_x.shape(1), padded = (k + LANES - 1) / LANES * LANES;
     const float *x = rows_of_x.data();
     const int64_t parts = std::clamp<int64_t>(n / PIECE, 1, PARTS);
     Scratch<float> memory;
-    int64_t room = 0;
-    for (int o = 0; o < count; ++o) room += parts * outers[o].m * padded;
+    int64_t room = 0, most = 0;
+    for (int o = 0; o < count; ++o) {
+        room += parts * outers[o].m * padded;
+        most = std::max(most, outers[o].m);
+    }
+    const int64_t worth = std::min<int64_t>(threads, n * k * most / PRODUCTS_A_THREAD);
+    const int64_t slices = std::clamp<int64_t>((worth + parts - 1) / parts, 1, most / TILES + 1);
     float *free = memory.reserve(room);
-    std::fill_n(free, room, 0.0f);
     for (int o = 0; o < count; free += parts * outers[o++].m * padded) outers[o].sums = free;
-    parallel_for(parts, threads, 1, [&](int64_t from, int64_t to) {
+    parallel_for(parts * slices, threads, 1, [&](int64_t from, int64_t to) {
         Scratch<float> copy;
         float *piece = copy.reserve(PIECE * padded);
         std::fill_n(piece, PIECE * padded, 0.0f);
-        for (int64_t part = from; part < to; ++part)
+        for (int64_t at = from; at < to; ++at) {
+            const int64_t part = at / slices, slice = at % slices;
+            for (int o = 0; o < count; ++o) {
+                const int64_t first = part * outers[o].m + outers[o].cut(slice, slices);
+                const int64_t end = part * outers[o].m + outers[o].cut(slice + 1, slices);
+                std::fill(outers[o].sums + first * padded, outers[o].sums + end * padded, 0.0f);
+            }
             for (int64_t i = n * part / parts, last = n * (part + 1) / parts; i < last; i += PIECE) {
                 const int64_t rows = std::min(PIECE, last - i);
                 // A vector past a row's end holds the next row's first columns, whose products are left out at the end. Only
@@ -249,18 +265,22 @@ void accumulate(Outer *outers, int count, const In<float, 2> &rows_of_x, int thr
                     for (int64_t r = 0; r < rows; ++r) std::memcpy(piece + r * padded, x + (i + r) * k, k * sizeof(float));
                 for (int o = 0; o < count; ++o)
                     if (const int64_t some = std::min(rows, outers[o].rows - i); some > 0)
-                        outers[o].add(i, some, ends ? piece : x + i * k, ends ? padded : k, k, padded,
+                        outers[o].add(outers[o].cut(slice, slices), outers[o].cut(slice + 1, slices), i, some,
+                                      ends ? piece : x + i * k, ends ? padded : k, k, padded,
                                       outers[o].sums + part * outers[o].m * padded);
             }
+        }
     });
     for (int o = 0; o < count; ++o)
-        for (int64_t row = 0; row < outers[o].m; ++row) {
-            float *to = outers[o].w + row * k;
-            const float *sums = outers[o].sums + row * padded;
-            std::copy_n(sums, k, to);
-            for (int64_t part = 1; part < parts; ++part)
-                for (int64_t c = 0; c < k; ++c) to[c] += sums[part * outers[o].m * padded + c];
-        }
+        parallel_for(outers[o].m, threads, (1 << 17) / (parts * padded + 1) + 1, [&](int64_t from, int64_t end) {
+            for (int64_t row = from; row < end; ++row) {
+                float *to = outers[o].w + row * k;
+                const float *sums = outers[o].sums + row * padded;
+                std::copy_n(sums, k, to);
+                for (int64_t part = 1; part < parts; ++part)
+                    for (int64_t c = 0; c < k; ++c) to[c] += sums[part * outers[o].m * padded + c];
+            }
+        });
 }
 
 void multiply_transposed(In<float, 2> g, In<float, 2> x, Array<float, 2> w, int threads) {

@@ -1,9 +1,11 @@
 """Each operation on blocks against plain torch: values and gradients, in float64 and float32, on awkward blocks too."""
 
 import block_twins
+import numpy as np
 import pytest
 import torch
 
+from weft import _kernels
 from weft.errors import ConfigError
 from weft.keys import key, mix64
 from weft.nn import functional, sums
@@ -333,6 +335,21 @@ def test_linear_pair(rows2, width, out, out2):
         total = (got[0] * upstream.to(got[0].dtype)).sum() + (got[1] * upstream2.to(got[1].dtype)).sum()
         for mine, theirs in zip((*got, *torch.autograd.grad(total, leaves)), (*want, *wanted), strict=True):
             torch.testing.assert_close(mine.double(), theirs, rtol=1e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("rows", [9000, 700])
+def test_more_threads_than_parts_change_no_bit_of_gradients_of_weights(rows):
+    x, g, g2 = (rand(*shape, dtype=torch.float32).numpy() for shape in ((rows, 101), (rows, 250), (rows // 2, 70)))
+
+    def gradients(threads):
+        found = [np.empty((wide, 101), np.float32) for wide in (250, 250, 70)]
+        _kernels.multiply_transposed(g, x, found[0], threads)
+        _kernels.multiply_transposed_pair(g, g2, x, *found[1:], threads)
+        return found
+
+    one = gradients(1)
+    for threads in (2, 17, 70):
+        assert all(np.array_equal(a, b) for a, b in zip(one, gradients(threads), strict=True))
 
 
 @pytest.mark.parametrize("threads", [2, 3])
