@@ -4,12 +4,14 @@ A row of depth k that comes from its owner moves in every epoch, forth and back.
 neighbours: inputs come once in a run, rows of the depths between come in every epoch, where they are not here anyway.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from weft.graph import ranges
+from weft.graph import ranges, running_sum, vertex_ranges
 from weft.sampling import Topology
+
+_AT_ONCE = 1 << 22  # edges that are looked at together
 
 
 def vertices_to_replicate(
@@ -24,18 +26,18 @@ def vertices_to_replicate(
     own = np.zeros(vertices, dtype=bool)
     own[slice(*span)] = True
     known = own.copy()  # whose rows are here anyway, or come
-    known[_sources(graph, np.flatnonzero(own))] = True
+    _mark_sources(known, graph, np.flatnonzero(own))
     found: dict[int, np.ndarray] = {}
     copies = np.zeros(vertices, dtype=bool)
     for depth in range(len(costs) - 1, 0, -1):
         sent = epochs * costs[depth][0]
         needed = costs[0][0] + epochs * sum(pull for pull, _ in costs[1:depth])
         wanted = np.zeros(vertices, dtype=bool)
-        wanted[_sources(graph, np.flatnonzero(own | copies))] = True
+        _mark_sources(wanted, graph, np.flatnonzero(own | copies))
         copies = copies.copy()
         while len(more := _cheaper(graph, np.flatnonzero(wanted & ~own & ~copies), known, sent, needed)):
             copies[more] = True
-            known[_sources(graph, more)] = True
+            _mark_sources(known, graph, more)
         if copies.any():
             found[depth] = copies
     return found
@@ -43,13 +45,24 @@ def vertices_to_replicate(
 
 def _cheaper(graph: Topology, halo: np.ndarray, known: np.ndarray, sent: float, needed: float) -> np.ndarray:
     """Of the vertices whose rows would be sent, those whose unknown neighbours would move less than they themselves."""
-    starts, lengths = graph.indptr[halo], graph.indptr[halo + 1] - graph.indptr[halo]
-    unknown = ~known[graph.indices[ranges(starts, lengths)]]
-    at = np.repeat(np.arange(len(halo)), lengths)
-    return halo[np.bincount(at[unknown], minlength=len(halo)) * needed < sent]
+    found = [halo[:0]]
+    for some, lengths, sources in _lists(graph, halo):
+        at = np.repeat(np.arange(len(some)), lengths)
+        unknown = np.bincount(at[~known[sources]], minlength=len(some))
+        found.append(some[unknown * needed < sent])
+    return np.concatenate(found)
 
 
-def _sources(graph: Topology, destinations: np.ndarray) -> np.ndarray:
-    """The sources of all edges into some vertices."""
+def _mark_sources(marked: np.ndarray, graph: Topology, destinations: np.ndarray) -> None:
+    """Mark the sources of all edges into some vertices."""
+    for _, _, sources in _lists(graph, destinations):
+        marked[sources] = True
+
+
+def _lists(graph: Topology, destinations: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Some destinations at a time, with the lengths of their lists, and the sources there."""
     starts = graph.indptr[destinations]
-    return graph.indices[ranges(starts, graph.indptr[destinations + 1] - starts)]
+    all_lengths = graph.indptr[destinations + 1] - starts
+    for first, end in vertex_ranges(running_sum(all_lengths), _AT_ONCE):
+        lengths = all_lengths[first:end]
+        yield destinations[first:end], lengths, graph.indices[ranges(starts[first:end], lengths)]

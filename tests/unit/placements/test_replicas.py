@@ -48,6 +48,14 @@ def test_no_more_moves(graph, epochs):
     assert after < before if epochs > 1 else after <= before
 
 
+def test_lists_are_looked_at_a_few_at_a_time(graph, monkeypatch):
+    want = vertices_to_replicate(graph, (80, 150), COSTS, 10)
+    assert want
+    monkeypatch.setattr("weft.placements.replicas._AT_ONCE", 7)
+    found = vertices_to_replicate(graph, (80, 150), COSTS, 10)
+    assert want.keys() == found.keys() and all(np.array_equal(want[depth], found[depth]) for depth in want)
+
+
 def test_long_runs_fetch_once_what_they_would_send_each_time():
     """0 - 9 | 10 - 19 in a row, edges both ways: each side needs one row of the other in a layer."""
     one, other = np.arange(19), np.arange(1, 20)
