@@ -320,7 +320,9 @@ def test_tables_of_several_types(tables, capsys):
     assert graph.names.to_pylist() == ["ann", "bob", "cho", "10", "40", "20", "30"]
 
 
-def test_info_tells_of_types(tmp_path, capsys):
+@pytest.mark.parametrize("at_once", [1 << 22, 7])
+def test_info_tells_of_types(tmp_path, capsys, monkeypatch, at_once):
+    monkeypatch.setattr("weft.graph.statistics._AT_ONCE", at_once)
     Graph.from_pyg(hetero()).save(tmp_path / "g")
     assert main(["info", str(tmp_path / "g"), "--json", "--verify"]) == 0
     figures = json.loads(capsys.readouterr().out.splitlines()[-1])
