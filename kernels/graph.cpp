@@ -151,8 +151,23 @@ class NameTable {
         const Offset *offset = offsets.data();
         const auto *text = reinterpret_cast<const char *>(bytes.data());
         nb::gil_scoped_release released;
-        for (int64_t i = 0; i < count; ++i)
-            out.data()[i] = find(text + offset[i], static_cast<size_t>(offset[i + 1] - offset[i]), add);
+        constexpr int64_t SOME = 32; // names that are on their way at once: a slot, then where its name is, then that
+        uint64_t hashes[SOME];
+        for (int64_t first = 0; first < count; first += SOME) {
+            const int64_t here = std::min(SOME, count - first);
+            const auto length = [&](int64_t i) { return static_cast<size_t>(offset[first + i + 1] - offset[first + i]); };
+            for (int64_t i = 0; i < here; ++i) {
+                hashes[i] = hash(text + offset[first + i], length(i));
+                __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+            }
+            for (int64_t i = 0; i < here; ++i)
+                if (const int64_t id = slots_[hashes[i] & (slots_.size() - 1)]; id >= 0) __builtin_prefetch(&offsets_[id]);
+            for (int64_t i = 0; i < here; ++i)
+                if (const int64_t id = slots_[hashes[i] & (slots_.size() - 1)]; id >= 0)
+                    __builtin_prefetch(text_.data() + offsets_[id]);
+            for (int64_t i = 0; i < here; ++i)
+                out.data()[first + i] = find(text + offset[first + i], length(i), hashes[i], add);
+        }
     }
     int64_t size() const { return static_cast<int64_t>(offsets_.size()) - 1; }
     nb::bytes text() const { return nb::bytes(text_.data(), text_.size()); }
@@ -174,9 +189,9 @@ class NameTable {
         return static_cast<size_t>(offsets_[id + 1] - offsets_[id]) == length &&
                !std::memcmp(text_.data() + offsets_[id], name, length);
     }
-    int64_t find(const char *name, size_t length, bool add) {
+    int64_t find(const char *name, size_t length, uint64_t hashed, bool add) {
         const uint64_t mask = slots_.size() - 1;
-        uint64_t at = hash(name, length) & mask;
+        uint64_t at = hashed & mask;
         for (; slots_[at] != -1; at = (at + 1) & mask)
             if (is(slots_[at], name, length)) return slots_[at];
         if (!add) return -1;

@@ -15,9 +15,11 @@ import torch
 from torch_geometric.data import Data, HeteroData, InMemoryDataset
 from torch_geometric.transforms import ToSparseTensor
 
+from weft import _kernels
 from weft.cli import main
 from weft.errors import InputError
 from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
+from weft.graph.vertex_names import look_up, text_of
 
 
 def lists_of(graph):
@@ -168,6 +170,20 @@ def write(table, path):
         pa.csv.write_csv(table, raw, options)
         path.write_bytes(gzip.compress(raw.read_bytes()) if path.suffix == ".gz" else raw.read_bytes())
     return path
+
+
+@pytest.mark.parametrize("count", [1, 31, 32, 33, 5000])
+def test_names_are_numbered_as_a_dictionary_would(count):
+    """Short and long ones, the empty one, and such as come again before or after the table grows."""
+    rng = np.random.default_rng(count)
+    names = [str(n) * int(n % 7) for n in rng.integers(0, 3000, count)]
+    table, want = _kernels.NameTable(), {}
+    for add, some in ((True, names), (False, [*reversed(names), "nobody's"]), (True, names[::-3]), (True, names * 2)):
+        for name in some if add else []:
+            want.setdefault(name, len(want))
+        text, offsets = text_of(pa.array(some, pa.large_string()))
+        assert look_up(table, text, offsets, add=add).tolist() == [want.get(name, -1) for name in some]
+    assert len(table) == len(want)
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".tsv.gz"])
