@@ -354,10 +354,11 @@ class Graph:
     @classmethod
     def _in_memory(cls, source: Source, options: EdgeOptions) -> Self:
         """A graph of a source whose features come whole."""
-        tables = tuple(next(table.rows()) for table in source.features)
-        features: Features | None = _floats(tables[0]) if tables else None
-        if tables and source.vertex_type is not None:
-            features = HeteroFeatures(source.vertex_type, tables)
+        tables = tuple(_floats(next(table.rows())) for table in source.features)
+        kinds = clean_types(source.vertex_type)
+        features: Features | None = tables[0] if tables else None
+        if tables and kinds is not None:
+            features = HeteroFeatures(kinds, tables)
         labels, num_classes = clean_labels(source.labels, source.class_names)
         lists, edge_features = csr_in_memory(source.edges, source.num_vertices, options, source.edge_features)
         graph = cls(
@@ -365,7 +366,7 @@ class Graph:
             features,
             labels,
             clean_split(source.split),
-            vertex_type=clean_types(source.vertex_type),
+            vertex_type=kinds,
             num_classes=num_classes,
             class_names=source.class_names,
             vertex_type_names=source.vertex_type_names,

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from torch_geometric.data import HeteroData
+from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
 from weft.errors import InputError
@@ -100,6 +100,23 @@ def test_types_in_any_order_keep_their_rows():
     types, rows = np.array([2, 0, 1, 0, 2]), np.arange(10, dtype=np.float32).reshape(5, 2)
     graph = Graph.from_arrays(np.array([[0, 1], [1, 2]]), features=rows, vertex_type=types)
     assert np.array_equal(graph.features[np.arange(5)], rows) and graph.vertex_type.tolist() == types.tolist()
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int64, np.float64])
+def test_features_of_types_become_float32_as_those_of_one_table_do(tmp_path, dtype):
+    rows, types = np.array([[1, 0], [0, 1], [1, 1]], dtype=dtype), np.array([0.0, 0.0, 1.0])
+    edges = np.array([[0, 1], [1, 2]])
+    data = Data(torch.from_numpy(rows), torch.from_numpy(edges), node_type=torch.from_numpy(types).long())
+    tables = HeteroFeatures(types.astype(int), (rows[:2], rows[2:]))
+    for graph in (
+        Graph.from_pyg(data),
+        Graph.from_arrays(edges, features=rows, vertex_type=types),
+        Graph.from_arrays(edges, features=tables),
+    ):
+        graph.save(tmp_path / "g", overwrite=True)
+        for one in (graph, Graph.open(tmp_path / "g")):
+            assert one.features.dtype == np.float32 and np.array_equal(one.features[np.arange(3)], rows)
+            assert one.vertex_type.tolist() == one.features.types.tolist() == [0, 0, 1]
 
 
 def test_a_single_type_has_one_table():
