@@ -16,7 +16,7 @@ from weft.graph.columns import integers_of
 from weft.graph.remote_file import RemoteFile, name_at
 from weft.threads import cached_property
 
-_ROWS = 1 << 20
+_ROWS = 1 << 16  # of Parquet: a row may have thousands of numbers
 _CSV_BLOCK = 1 << 24  # bytes
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _CONVERSION = "conversion error"  # what Arrow calls it where a later block is not of the first one's types

@@ -11,6 +11,7 @@ from weft.graph import EdgeOptions, Graph, TableColumns, import_graph, source_fr
 from weft.graph.column_names import edge_columns, end_columns, matching, one_column, vertex_columns
 from weft.graph.columns import splits_of
 from weft.graph.shards.pieces import ParquetTable
+from weft.graph.table_file import Table
 
 
 def test_a_column_of_that_very_name_comes_before_a_pattern():
@@ -247,6 +248,13 @@ def test_a_table_that_is_no_utf8_says_so(tmp_path, capsys):
     (tmp_path / "edges.csv").write_bytes(b"src,dst\n\xe9,b\n")
     assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out")]) == 2
     assert "save the table as UTF-8" in capsys.readouterr().err
+
+
+def test_parquet_is_read_some_rows_at_a_time(tmp_path):
+    """Whatever its row groups: lists of a thousand numbers each take 4 KB a row."""
+    pa.parquet.write_table(pa.table({"src": np.zeros(200_000, np.int8)}), tmp_path / "edges.parquet")
+    batches = list(Table(tmp_path / "edges.parquet").read(["src"]))
+    assert max(map(len, batches)) <= 1 << 16 and sum(map(len, batches)) == 200_000
 
 
 def test_a_split_of_floats_with_gaps_is_one_of_whole_numbers(tmp_path):
