@@ -161,7 +161,7 @@ def _edges(edge_index: np.ndarray, by_edge: dict[str, np.ndarray]) -> EdgeReader
 def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
     """Elements of an array, in C order, by a plain read: pages of a memory map would count as this process's memory."""
     if not isinstance(array, np.memmap) or not array.flags.c_contiguous:
-        return np.ascontiguousarray(array.reshape(-1)[first : first + count])
+        return np.asarray(array.flat[first : first + count])  # of one that is stored by column, no more than these
     file = str(array.filename)
     with named_errors(Path(file), "reading"):
         return np.fromfile(

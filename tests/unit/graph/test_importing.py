@@ -4,7 +4,9 @@ import gzip
 import json
 import pickle
 import sys
+import tracemalloc
 import types
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +22,7 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
 from weft.graph.vertex_names import look_up, text_of
+from weft.graph.folders import from_folder
 
 
 def lists_of(graph):
@@ -141,6 +144,23 @@ def test_a_folder_of_npy_files(folder, tmp_path, capsys):
     figures = json.loads(capsys.readouterr().out)
     assert figures["edges"] == 400
     assert abs(sum(part["share"] for part in figures["skew"]) - 1) < 1e-9
+
+
+def test_arrays_that_are_stored_by_column_are_read_a_piece_at_a_time(folder, monkeypatch):
+    """As numpy.save writes a transposed edge list, or columns of a table of pandas."""
+    edges, rows = np.arange(200_000).reshape(-1, 2).T % 50, np.asfortranarray(np.arange(400.0).reshape(50, 8))
+    np.save(folder / "edge_index.npy", edges)
+    np.save(folder / "feat.npy", rows)
+    (folder / "edge_type.npy").unlink()
+    monkeypatch.setattr("weft.graph.folders._CHUNK", 1000)
+    tracemalloc.start()
+    source = from_folder(folder)
+    chunks = [(chunk.src.copy(), chunk.dst.copy()) for chunk in islice(source.edges(), 3)]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < edges.nbytes / 4
+    assert np.array_equal(np.concatenate(chunks, axis=1), edges[:, :3000])
+    assert np.array_equal(np.concatenate(list(source.features[0].rows())), rows)
 
 
 def test_weights_beyond_float32_leave_the_graph_that_is_there(folder, tmp_path, capsys):
