@@ -59,8 +59,7 @@ def _respelled(texts: pa.Array) -> pa.Array | None:
 
 
 def _integers_one_by_one(texts: pa.Array) -> pa.Array:
-    trimmed = pc.ascii_trim_whitespace(texts)
-    missing = pc.is_in(trimmed, pa.array(pa.csv.ConvertOptions().null_values, texts.type))
+    trimmed, missing = _trimmed(texts)
     numbers = _respelled(pc.if_else(missing, None, trimmed))
     if numbers is not None:
         return numbers
@@ -72,14 +71,24 @@ def _integers_one_by_one(texts: pa.Array) -> pa.Array:
 
 def typed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
     """Texts as the integers or numbers that they all spell, null where a CSV says that there is none; else as they are."""
-    trimmed = pc.ascii_trim_whitespace(texts)
-    missing = pc.is_in(trimmed, pa.array(pa.csv.ConvertOptions().null_values, texts.type))
+    trimmed, missing = _trimmed(texts)
     for kind in (pa.int64(), pa.float64()):
         try:
             return pc.if_else(missing, None, trimmed).cast(kind)
         except pa.ArrowException:
             continue
     return texts
+
+
+def without_missing(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """A column of a CSV, null where it says that there is none, in texts as in numbers."""
+    return pc.if_else(_trimmed(column)[1], None, column) if is_string(column.type) else column
+
+
+def _trimmed(texts: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, pa.Array | pa.ChunkedArray]:
+    """Texts without spaces around, and whether they are what in a CSV says that there is none."""
+    trimmed = pc.ascii_trim_whitespace(texts)
+    return trimmed, pc.is_in(trimmed, pa.array(pa.csv.ConvertOptions().null_values, texts.type))
 
 
 def is_string(kind: pa.DataType) -> bool:

@@ -24,6 +24,7 @@ from weft.graph.columns import (
     owners_of,
     splits_of,
     typed,
+    without_missing,
 )
 from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk
@@ -126,6 +127,9 @@ class VertexTable:
         if not len(self.names):
             raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
         values = pa.Table.from_batches(parts) if parts and kept else None
+        if values is not None and table.is_csv:
+            for name in labels:
+                values = values.set_column(kept.index(name), name, without_missing(values.column(name)))
         self.labels, self.class_names = labels_of(values, labels, table.path)
         self.split = splits_of(values.column(split), table.path) if values is not None and split else None
         self.width = next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0

@@ -206,6 +206,27 @@ def test_columns_of_a_csv_may_change_late(tmp_path, capsys, small_blocks, first,
     assert graph.split[last].tolist() == splits
 
 
+@pytest.mark.parametrize("said", ["", "NA", "NULL", '"NaN"', "nan", "N/A"])
+@pytest.mark.parametrize(("first", "classes"), [("cats", ("cats", "dogs")), ("0", None)])
+def test_a_label_that_is_missing_in_a_csv_is_unknown_among_words_as_among_numbers(tmp_path, said, first, classes):
+    """And is drawn into no part; an id of that name stays a name."""
+    second = "dogs" if classes else "1"
+    (tmp_path / "edges.csv").write_text("src,dst\na,NA\nNA,c\n")
+    (tmp_path / "nodes.csv").write_text(f"id,topic\na,{first}\nNA,{said}\nc,{second}\n")
+    tables = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *tables, "--label", "topic", "--split", "50/50/0"]) == 0
+    graph = Graph.open(tmp_path / "out")
+    assert (graph.labels.tolist(), graph.num_classes, graph.class_names) == ([0, -1, 1], 2, classes)
+    assert graph.names.to_pylist() == ["a", "NA", "c"] and graph.split[1] == 3
+
+
+def test_words_of_parquet_are_classes_whatever_they_are(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    pa.parquet.write_table(pa.table({"id": range(4), "y": ["NA", "a", None, ""]}), tmp_path / "nodes.parquet")
+    tables = source_from_tables(tmp_path / "edges.csv", tmp_path / "nodes.parquet", TableColumns(label="y"), None, None)
+    assert tables.labels.tolist() == [0, 1, -1, -1] and tables.class_names == ("NA", "a")
+
+
 def test_a_column_that_changes_late_to_what_is_no_number_says_so(tmp_path, capsys, small_blocks):
     given = tables(tmp_path, ("1,0", "1,0"), "src,dst,w\n" + "0,1,1\n" * 40 + "0,1,heavy\n")
     assert main(["import", *given, "--weight", "w"]) == 2
