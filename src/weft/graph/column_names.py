@@ -31,6 +31,8 @@ def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
         if not names:
             near = difflib.get_close_matches(part.strip(), there, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
+            if not near and all(name.isdecimal() for name in there[:2]):
+                hint += "; if that is its first row, add a line of names before it, or call a list of edges .txt"
             raise InputError(f"{where} has no column {part.strip()!r}: {hint}")
         if twice := [name for name in names if list(there).count(name) > 1]:
             raise InputError(f"{where} has several columns {twice[0]!r}: rename all but one")

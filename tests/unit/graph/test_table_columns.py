@@ -23,6 +23,17 @@ def test_a_column_of_that_very_name_comes_before_a_pattern():
     assert matching("f?", there, "t") == ["f0"]
 
 
+@pytest.mark.parametrize("line", ["0,1", "0,1,0.5"])
+def test_edges_without_a_header_are_refused_with_what_is_missing(tmp_path, capsys, line):
+    """--src 0 --dst 1 would take their first one for the header."""
+    (tmp_path / "edges.csv").write_text(f"{line}\n{line}\n")
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out")]) == 2
+    told = f"no column 'src': it has {line.replace(',', ', ')}; if that is its first row, add a line of names before it"
+    assert told in capsys.readouterr().err
+    (tmp_path / "edges.csv").rename(tmp_path / "edges.txt")
+    assert main(["import", str(tmp_path / "edges.txt"), str(tmp_path / "out")]) == 0
+
+
 def test_where_one_column_is_needed_several_are_refused():
     with pytest.raises(InputError, match="means 2 columns"):
         one_column("*", ["src", "dst"], "t")
