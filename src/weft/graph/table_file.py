@@ -167,7 +167,7 @@ class Table:
         return pa.csv.open_csv(
             self._streamed(),
             pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=layout.comments, column_names=layout.names),
-            pa.csv.ParseOptions(delimiter=layout.delimiter),
+            pa.csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
             pa.csv.ConvertOptions(
                 include_columns=columns,
                 column_types={**dict.fromkeys(as_text, pa.string()), **dict.fromkeys(numbers, pa.float64())},

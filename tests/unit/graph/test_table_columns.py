@@ -184,6 +184,15 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr("weft.graph.table_file._CSV_BLOCK", 64)
 
 
+def test_texts_in_tables_may_have_several_lines(tmp_path, capsys, small_blocks):
+    rows = "".join(f'{vertex},"one, two\nand {vertex}",{vertex}\n' for vertex in range(40))
+    (tmp_path / "edges.csv").write_text(f"src,review,dst\n{rows}")
+    (tmp_path / "nodes.csv").write_text(f"id,title,f\n{rows}")
+    tables = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *tables, "--features", "f"]) == 0, capsys.readouterr().err
+    assert Graph.open(tmp_path / "out").features[:, 0].tolist() == list(range(40))
+
+
 EDGES_AT_LAST = "src,dst,w\n" + "".join(f"{edge},0,1\n" for edge in range(40)) + "40,1,0.5\n"
 
 
