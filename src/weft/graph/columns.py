@@ -191,7 +191,8 @@ def splits_of(column: pa.ChunkedArray, path: Path | str) -> np.ndarray:
     if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
         return cast(column, pa.int64(), where).fill_null(3).to_numpy()
     words = cast(column, pa.string(), where).fill_null("")
-    unknown = [word for word in pc.unique(words).to_pylist() if word.lower() not in _SPLIT_WORDS]
-    if unknown:
-        raise InputError(f"{path}: split {unknown[0]!r} is not known; use train, validation, test or unused")
-    return np.array([_SPLIT_WORDS[word.lower()] for word in words.to_pylist()], dtype=np.uint8)
+    at = pc.index_in(pc.utf8_lower(words), pa.array(list(_SPLIT_WORDS)))
+    if at.null_count:
+        unknown = words.filter(at.is_null())[0].as_py()
+        raise InputError(f"{path}: split {unknown!r} is not known; use train, validation, test or unused")
+    return np.array(list(_SPLIT_WORDS.values()), dtype=np.uint8)[at.to_numpy()]

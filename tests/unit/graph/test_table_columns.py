@@ -1,5 +1,7 @@
 """Columns of tables are found by what they are called, and no option for tables goes unheard."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
@@ -302,6 +304,22 @@ def test_a_split_of_floats_with_gaps_is_one_of_whole_numbers(tmp_path):
     assert splits_of(pa.chunked_array([pa.array([0.0, 1.0, None, 2.0])]), tmp_path).tolist() == [0, 1, 3, 2]
     with pytest.raises(InputError, match="can't be read as int64"):
         splits_of(pa.chunked_array([pa.array([0.5])]), tmp_path)
+
+
+def test_words_of_a_split_are_no_objects_of_python(tmp_path):
+    """A billion of them would be: 60 bytes each."""
+    words = ["Train", "val", "VALID", "validation", "test", "unused", "None", "", None]
+    column = pa.chunked_array([words * 5000, words[::-1] * 5000])
+    splits_of(column.slice(0, 9), tmp_path)
+    tracemalloc.start()
+    found = splits_of(column, tmp_path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    numbers = [0, 1, 1, 1, 2, 3, 3, 3, 3]
+    assert found.tolist() == numbers * 5000 + numbers[::-1] * 5000 and found.dtype == np.uint8
+    assert peak < 20 * len(column)
+    with pytest.raises(InputError, match="split 'Tset' is not known"):
+        splits_of(pa.chunked_array([["train", "Tset"], ["what"]]), tmp_path)
 
 
 def test_a_folder_of_parquet_files_is_sent_to_where_it_is_read(tmp_path, capsys):
