@@ -17,6 +17,7 @@ class Served:
         self.statuses = {}  # that it answers, in place of a file
         self.failing = {}  # by file, what its next answers are, one each: a status, "reset" or "cut"
         self.silent = set()  # files of which it never says a word
+        self.unmeasured = set()  # files of which it does not say how long they are
         self.ended = threading.Event()
 
     def bytes_of(self, name):
@@ -59,14 +60,17 @@ def served(folder):
                     return
             state.asked.append((name, first, end))
             self.send_response(206 if span and state.ranges else 200)
-            self.send_header("Content-Length", str(end - first))
+            if name not in state.unmeasured:
+                self.send_header("Content-Length", str(end - first))
             self.end_headers()
             self.wfile.write(data[first : (first + end) // 2 if fault == "cut" else end])
 
         def do_HEAD(self):
-            file = state.folder / self.path.rpartition("/")[2]
-            self.send_response(200 if file.exists() else 404)
-            self.send_header("Content-Length", str(file.stat().st_size if file.exists() else 0))
+            name = self.path.rpartition("/")[2]
+            file = state.folder / name
+            self.send_response(state.statuses.get(name, 200 if file.exists() else 404))
+            if name not in state.unmeasured:
+                self.send_header("Content-Length", str(file.stat().st_size if file.exists() else 0))
             self.end_headers()
 
         def log_message(self, *args):

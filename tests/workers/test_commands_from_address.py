@@ -194,7 +194,7 @@ def test_tables_of_several_types_are_named_by_address(weft, tables, shelf, tmp_p
 def test_what_is_wrong_with_a_table_at_an_address_is_told(weft, shelf, tmp_path):
     shelf.statuses["nodes.csv"] = 403
     wrong = {
-        "none.parquet": "there is no table at http.*none.parquet: check the address",
+        "none.parquet": "there is no table at http.*none.parquet, or an empty one: check the address",
         "nodes.csv": "no permission to read http.*nodes.csv",
         "folder": "is no table that can be read at an address: name a .parquet, .csv, .tsv or .txt file, or copy it here",
     }

@@ -21,10 +21,10 @@ class RemoteFile(io.RawIOBase):
         self._url, self._name = url, name + url[len(folder) + 1 + len(name) :]
         self._folder, self._at = RemoteFolder(folder, timeout), 0
         try:
+            self._folder.check_ranges(self._name)  # before its size, of which HTTP only tells that there is none
             self._size = self._folder.size(self._name)
         except GraphFormatError:
-            raise StorageError(f"there is no table at {url}: check the address") from None
-        self._folder.check_ranges(self._name)
+            raise StorageError(f"there is no table at {url}, or an empty one: check the address") from None
 
     def readable(self) -> bool:
         """It is."""

@@ -64,7 +64,12 @@ class RemoteFolder:
 
     def size(self, name: str) -> int:
         """How long a file is."""
-        return int(self._answer(partial(self._system.info, f"{self._path}/{name}"), name)["size"])
+        size = self._answer(partial(self._system.info, f"{self._path}/{name}"), name)["size"]
+        if size is None:
+            raise StorageError(
+                f"the server of {self.url}/{name} does not say how long it is (it may compress what it sends): copy it here"
+            )
+        return int(size)
 
     def _answer(self, ask: Callable[[], T], name: str) -> T:
         """What a file system answers, in the end."""

@@ -20,6 +20,7 @@ from weft.errors import ConfigError, GraphFormatError, StorageError
 from weft.graph import Graph, HeteroFeatures, RemoteGraph, communities
 from weft.graph.directory import HEADER
 from weft.graph.shards.pieces import ParquetTable
+from weft.graph.table_file import Table
 from weft.partition import allocate, write_partitioned
 
 PARTS = 3
@@ -393,3 +394,27 @@ def test_pieces_of_a_table_are_read_at_an_address_and_what_may_pass_again(tmp_pa
         there.statuses["t.parquet"] = 503
         with pytest.raises(StorageError, match=r"reading http.*/t.parquet failed 5 times \(.*503"):
             list(pieces[0].read(["a"]))
+
+
+def test_why_a_table_at_an_address_can_not_be_read_is_told(tmp_path, waits):
+    (tmp_path / "t.csv").write_text("src,dst\n0,1\n")
+    with served(tmp_path) as there:
+        place = there.url.removesuffix("parts")
+
+        def refused(name, told, read=Table):
+            with pytest.raises(StorageError, match=told) as raised:
+                read(place + name).columns()
+            assert "\n" not in str(raised.value)
+
+        assert Table(f"{place}t.csv").columns() == ["src", "dst"]
+        refused("none.csv", r"there is no table at http.*none\.csv, or an empty one: check the address")
+        refused("none.parquet", r"there is no table at http.*none\.parquet", ParquetTable)
+        there.statuses = {"t.csv": 403, "t.parquet": 403}
+        refused("t.csv", r"no permission to read http.*t\.csv: check who may")
+        refused("t.parquet", "reading http.*403", ParquetTable)
+        assert not waits
+        there.statuses = {"t.csv": 503}
+        refused("t.csv", r"reading http.*/t\.csv failed 5 times \(.*503")
+        assert waits == [0.5, 1.0, 2.0, 4.0]
+        there.statuses, there.unmeasured = {}, {"t.csv"}
+        refused("t.csv", r"the server of http.*/t\.csv does not say how long it is .*: copy it here")

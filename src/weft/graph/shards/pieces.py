@@ -103,15 +103,15 @@ class ParquetTable:
 def _files(url: str) -> list[str]:
     with _errors(url):
         system, path = fsspec.url_to_fs(url)
-        if not system.exists(path):
-            raise StorageError(f"there is no table at {url}: check the path")
         if system.isdir(path):
             names = sorted(name for name in system.ls(path, detail=False) if name.endswith(_SUFFIXES))
             if not names:
                 raise InputError(f"{url} holds no .parquet files: name a table, or a folder of such")
             return [system.unstrip_protocol(name) for name in names]
-    if not url.endswith(_SUFFIXES):
-        raise InputError(f"{url} is no Parquet: on Ray tables are read piece by piece, which only Parquet allows")
+        if not url.endswith(_SUFFIXES):
+            if not system.exists(path):  # HTTP says so of what it does not give, too
+                raise StorageError(f"there is no table at {url}: check the path")
+            raise InputError(f"{url} is no Parquet: on Ray tables are read piece by piece, which only Parquet allows")
     return [system.unstrip_protocol(path)]
 
 
