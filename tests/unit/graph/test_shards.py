@@ -339,6 +339,19 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
     refused("1000 parts are not possible with 300 vertices", parts=1000)
 
 
+def test_lists_of_another_length_in_another_file_are_refused(tmp_path):
+    tables = write_tables(tmp_path / "tables", "positions")
+    nodes = pq.read_table(tables / "nodes.parquet").select(["id"])
+    (tables / "nodes").mkdir()
+    for first, width in ((0, 2), (150, 3)):
+        lists = pa.array([[0.5] * width] * 150)
+        pq.write_table(nodes.slice(first, 150).append_column("emb", lists), tables / "nodes" / f"{first}.parquet")
+    request = replace(asked(tables, columns=TableColumns(features="emb")), nodes=str(tables / "nodes"))
+    with pytest.raises(InputError, match="some rows have 2 numbers, of others 3: all must have as many"):
+        make_shards(request, tmp_path / "made", run_here)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tables"]
+
+
 def test_sums_of_pieces_join():
     rng = np.random.default_rng(0)
     pieces = [rng.bytes(size) for size in (0, 1, 5, 4096, 100_003, 0)]

@@ -91,7 +91,12 @@ class _Stages:
         job, pieces = self._job, len(self._job.edge_pieces)
         if job.nodes is not None:
             layout = self._kept(self._with_nodes(self._do("looked", len(job.node_pieces))))
-            self._do("vertices", len(job.node_pieces))
+            widths = {one["width"] for one in self._do("vertices", len(job.node_pieces))}
+            if len(widths) > 1:  # of lists, which are as long within each piece
+                raise InputError(
+                    f"{job.nodes}: features of some rows have {min(widths)} numbers, of others {max(widths)}: all must have "
+                    f"as many"
+                )
             if layout.by_name:
                 self._do("ends", pieces)
                 self._check(self._do("known", job.buckets))
