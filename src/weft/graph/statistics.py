@@ -103,6 +103,7 @@ def _vertex_types(graph: Graph, types: np.ndarray) -> dict[str, VertexType]:
     counts = np.bincount(types, minlength=len(graph.vertex_type_names or ())).tolist()
     names = graph.vertex_type_names or tuple(map(str, range(len(counts))))
     widths = graph.feature_widths if len(graph.feature_widths) > 1 else (graph.num_features,) * len(counts)
+    widths += (0,) * (len(counts) - len(widths))  # types that are named, and of which there are none
     return {
         name: {"vertices": count, "features": width} for name, count, width in zip(names, counts, widths, strict=True)
     }

@@ -347,6 +347,20 @@ def test_info_tells_of_types(tmp_path, capsys, monkeypatch, at_once):
     assert figures["relations"] == {"author-writes-paper": 20, "paper-cites-paper": 20, "paper-in-venue": 20}
 
 
+def test_info_tells_of_types_of_which_there_are_none(tmp_path, capsys):
+    """As in a part of a graph that was sampled, and made one of one table."""
+    Graph.from_arrays(
+        np.array([[0, 1], [1, 2]]),
+        features=np.eye(3),
+        vertex_type=np.array([0, 0, 1]),
+        vertex_type_names=("a", "b", "c"),
+    ).save(tmp_path / "g")
+    assert main(["info", str(tmp_path / "g"), "--json"]) == 0
+    types = json.loads(capsys.readouterr().out)["vertex_types"]
+    assert [types[name]["vertices"] for name in "abc"] == [2, 1, 0]
+    assert [types[name]["features"] for name in "abc"] == [3, 3, 0]
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("old", "new", "said"),
