@@ -146,6 +146,10 @@ class _Stages:
         vertices, positions = int(counts.sum()), all(one["positions"] for one in looked)
         if not vertices:
             raise InputError(f"{job.nodes} has no rows: the graph needs at least one vertex")
+        if job.names == "positions" and not positions:
+            raise InputError(
+                f"{job.nodes}: column {job.id} is not 0, 1, 2, ..., so that its ids are names: drop --ids positions"
+            )
         owned = running_sum(counts.sum(0))
         words = sorted(set().union(*(one["words"] for one in looked)))
         return Layout(

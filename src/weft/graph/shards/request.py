@@ -88,6 +88,10 @@ def _check(request: ShardRequest) -> None:
         raise ConfigError(f"ids = {request.ids!r} is not possible: choose positions or names")
     if request.nodes is None and (named.features or named.label or named.split or request.owner):
         raise ConfigError("features, labels, split and owners are columns of the vertex table: name it with --nodes")
+    if request.nodes is not None and request.vertices is not None:
+        raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
+    if request.vertices is not None and request.vertices < 1:
+        raise ConfigError(f"{request.vertices} vertices are not possible: give at least 1")
     if named.label and not named.split:
         raise InputError("there are labels but no split: name its column with --split-column")
     if named.edge_features:
