@@ -329,4 +329,10 @@ def test_a_folder_of_parquet_files_is_sent_to_where_it_is_read(tmp_path, capsys)
         pa.parquet.write_table(pa.table({"src": [part], "dst": [part + 1]}), folder / f"part-{part}.parquet")
     assert main(["import", str(folder), str(tmp_path / "out")]) == 2
     assert "--on ray" in capsys.readouterr().err
-    assert ParquetTable(str(folder)).rows == 3
+    for name in ("_delta_log", ".cache"):
+        (folder / name).mkdir()
+    for path in (str(folder), f"{folder}/", f"file://{folder}"):
+        assert ParquetTable(path).rows == 3
+    (folder / "2026").mkdir()
+    with pytest.raises(InputError, match="holds a folder 2026 beside its files, which is not read"):
+        ParquetTable(str(folder))

@@ -104,9 +104,16 @@ def _files(url: str) -> list[str]:
     with _errors(url):
         system, path = fsspec.url_to_fs(url)
         if system.isdir(path):
-            names = sorted(name for name in system.ls(path, detail=False) if name.endswith(_SUFFIXES))
+            there, inside = system.ls(path, detail=True), f"{path.rstrip('/')}/"
+            names = sorted(one["name"] for one in there if one["name"].endswith(_SUFFIXES))
             if not names:
                 raise InputError(f"{url} holds no .parquet files: name a table, or a folder of such")
+            folders = [one["name"] for one in there if one["type"] == "directory" and one["name"].startswith(inside)]
+            if others := [name for name in (name.removeprefix(inside) for name in folders) if name[:1] not in "_."]:
+                raise InputError(
+                    f"{url} holds a folder {others[0].rstrip('/')} beside its files, which is not read: put all files into "
+                    f"one folder, or move what is no part of the table"
+                )
             return [system.unstrip_protocol(name) for name in names]
         if not url.endswith(_SUFFIXES):
             if not system.exists(path):  # HTTP says so of what it does not give, too
