@@ -310,6 +310,9 @@ class Graph:
         edge_index = np.asarray(edge_index)
         if edge_index.ndim != 2 or edge_index.shape[0] != 2:
             raise InputError(f"edge_index has shape {edge_index.shape}: it needs two rows, sources and destinations")
+        edge_weight, edge_type, vertex_type = (
+            None if given is None else np.asarray(given) for given in (edge_weight, edge_type, vertex_type)
+        )
         sizes = [len(a) for a in (features, labels, split) if a is not None]
         highest = int(edge_index.max()) + 1 if edge_index.size else 0
         vertices = num_vertices if num_vertices is not None else sizes[0] if sizes else highest

@@ -33,6 +33,22 @@ def test_saving_and_opening(tmp_path):
     assert isinstance(again.indices, np.memmap)
 
 
+@pytest.mark.parametrize("made", [list, torch.tensor])
+def test_arrays_may_be_lists_and_tensors(made):
+    graph = Graph.from_arrays(
+        made([[0, 1], [1, 2]]),
+        features=made([[1.0], [2.0], [3.0]]),
+        labels=made([0, 1, 0]),
+        split=made([0, 1, 2]),
+        edge_weight=made([0.5, 2.0]),
+        edge_type=made([1, 0]),
+        vertex_type=made([0, 0, 1]),
+        edge_features=made([[1.0, 2.0], [3.0, 4.0]]),
+    )
+    assert graph.edge_weight.tolist() == [0.5, 2] and graph.edge_type.tolist() == [1, 0]
+    assert graph.vertex_type.tolist() == [0, 0, 1] and graph.labels.tolist() == [0, 1, 0]
+
+
 def test_vertices_are_found_by_the_ids_that_they_had_at_import():
     edges = np.array([[0, 1], [1, 2]])
     plain = Graph.from_arrays(edges, num_vertices=4)
