@@ -40,6 +40,7 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
         raise InputError(
             f"a graph is made of one PyG Data or HeteroData, not of a {type(data).__name__}: take one, as dataset[0]"
         )
+    leave_out = (leave_out,) if isinstance(leave_out, str) else leave_out
     if "adj_t" not in leave_out:
         data = _with_edge_lists(data)
     check_left_out(type(data).__name__, _unused(data, leave_out), leave_out, _WHY_UNUSED)

@@ -41,6 +41,10 @@ def test_arrays_that_are_left_out_by_name_are_not_used():
     assert graph.num_edges == 3 and graph.edge_weight is None and graph.edge_features is None
 
 
+def test_one_array_may_be_left_out_by_its_name_alone():
+    assert Graph.from_pyg(data(pos=torch.zeros(3, 2)), leave_out="pos").num_edges == 3
+
+
 def test_attributes_of_one_column_are_weights():
     assert Graph.from_pyg(data(edge_attr=torch.ones(3, 1))).edge_weight.tolist() == [1, 1, 1]
 
