@@ -72,8 +72,8 @@ class Table:
         self._columns: list[str] = []
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
-        suffixes = [suffix for suffix in self._name.suffixes if suffix not in _COMPRESSED]
-        self._kind = suffixes[-1].lstrip(".").lower() if suffixes else ""
+        suffixes = [suffix for suffix in map(str.lower, self._name.suffixes) if suffix not in _COMPRESSED]
+        self._kind = suffixes[-1].lstrip(".") if suffixes else ""
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):
             raise InputError(
                 f"{path} is no table that can be read: use .parquet, .csv, .tsv or .txt (.gz, .bz2, .zst too)"
@@ -178,21 +178,18 @@ class Table:
     def _layout(self) -> _Layout:
         if self._kind != "txt" or not self._ends:
             return _Layout("," if self._kind == "csv" else "\t")
-        source = self._streamed()
-        with pa.input_stream(source) if isinstance(source, Path) else source as stream:
+        with self._streamed() as stream:
             return _Layout.of_list(stream.read(_LIST_HEAD), self._ends)
 
     def _opened(self) -> Path | RemoteFile:
         """What Arrow reads from anywhere in it."""
         return self.path if isinstance(self.path, Path) else RemoteFile(self.path)
 
-    def _streamed(self) -> Path | pa.NativeFile:
-        """What Arrow reads from beginning to end; of a path it knows by itself how that is compressed."""
-        if isinstance(self.path, Path):
-            return self.path
-        stream = io.BufferedReader(RemoteFile(self.path), _CSV_BLOCK)
-        how = _COMPRESSED.get(self._name.suffix)
-        return pa.CompressedInputStream(stream, how) if how else pa.PythonFile(stream, "r")
+    def _streamed(self) -> pa.NativeFile:
+        """What Arrow reads from beginning to end."""
+        here = isinstance(self.path, Path)
+        stream = self.path if here else io.BufferedReader(RemoteFile(str(self.path)), _CSV_BLOCK)
+        return pa.input_stream(stream, _COMPRESSED.get(self._name.suffix.lower()))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -282,9 +282,19 @@ def test_types_of_vertices_keep_their_zeros(tmp_path):
     assert graph.names.to_pylist() == ["001", "1", "5", "6"] and graph.indices.tolist() == [0, 1]
 
 
-def test_suffixes_may_be_capitals(tmp_path):
-    (tmp_path / "EDGES.CSV").write_text("src,dst\na,b\n")
-    assert main(["import", str(tmp_path / "EDGES.CSV"), str(tmp_path / "out")]) == 0
+@pytest.mark.parametrize(("suffix", "how"), [("", None), (".GZ", "gzip"), (".Bz2", "bz2"), (".ZST", "zstd")])
+@pytest.mark.parametrize("kind", ["CSV", "TXT"])
+def test_suffixes_may_be_capitals(tmp_path, suffix, how, kind):
+    path = tmp_path / f"EDGES.{kind}{suffix}"
+    with pa.output_stream(path, how) as file:
+        file.write(b"src,dst\na,b\n" if kind == "CSV" else b"# a list\n0 1\n")
+    assert main(["import", str(path), str(tmp_path / "out")]) == 0
+    assert Graph.open(tmp_path / "out").num_edges == 1
+
+
+def test_suffixes_of_parquet_may_be_capitals(tmp_path):
+    pa.parquet.write_table(pa.table({"src": [0], "dst": [1]}), tmp_path / "E.PARQUET")
+    assert ParquetTable(str(tmp_path)).rows == ParquetTable(str(tmp_path / "E.PARQUET")).rows == 1
 
 
 def test_a_table_that_is_no_utf8_says_so(tmp_path, capsys):

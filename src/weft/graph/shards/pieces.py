@@ -105,7 +105,7 @@ def _files(url: str) -> list[str]:
         system, path = fsspec.url_to_fs(url)
         if system.isdir(path):
             there, inside = system.ls(path, detail=True), f"{path.rstrip('/')}/"
-            names = sorted(one["name"] for one in there if one["name"].endswith(_SUFFIXES))
+            names = sorted(one["name"] for one in there if one["name"].lower().endswith(_SUFFIXES))
             if not names:
                 raise InputError(f"{url} holds no .parquet files: name a table, or a folder of such")
             folders = [one["name"] for one in there if one["type"] == "directory" and one["name"].startswith(inside)]
@@ -115,7 +115,7 @@ def _files(url: str) -> list[str]:
                     f"one folder, or move what is no part of the table"
                 )
             return [system.unstrip_protocol(name) for name in names]
-        if not url.endswith(_SUFFIXES):
+        if not url.lower().endswith(_SUFFIXES):
             if not system.exists(path):  # HTTP says so of what it does not give, too
                 raise StorageError(f"there is no table at {url}: check the path")
             raise InputError(f"{url} is no Parquet: on Ray tables are read piece by piece, which only Parquet allows")
