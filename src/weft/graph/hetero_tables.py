@@ -103,6 +103,10 @@ def _checked(
 
 def _vertices(file: Path, name: str, given: Given) -> VertexTable:
     table, words = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
+    if "split" in words and "label" not in words:
+        raise InputError(
+            f"{file}, [vertices.{name}]: a split is of vertices that have labels: name them, or drop split"
+        )
     return VertexTable(table, TableColumns(**{key: value for key, value in words.items() if key != "table"}))
 
 

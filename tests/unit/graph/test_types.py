@@ -372,6 +372,7 @@ class TestMistakes:
             ('id = "name"', "id = 3", "id must be text"),
             ("[vertices.author]", "[vertices.author", "is not valid TOML"),
             ('features = "f*"', 'features = "f*"\nlabel = "f0"', "author and paper have labels"),
+            ('label = "topic"\n', "", "[vertices.paper]: a split is of vertices that have labels: name them"),
         ],
     )
     def test_schemas(self, tables, capsys, old, new, said):
