@@ -135,7 +135,7 @@ def _lines(file: Path) -> tuple[str, ...] | None:
         return None
     with named_errors(file, "reading"):
         try:
-            return tuple(file.read_text(encoding="utf-8").splitlines())
+            return tuple(file.read_text(encoding="utf-8-sig").rstrip("\n").splitlines())
         except UnicodeDecodeError as error:
             raise InputError(f"{file} is not text in UTF-8 ({error.reason}): save it again as that") from None
 

@@ -71,7 +71,7 @@ def source_from_toml(file: Path) -> Source:
 def _read(file: Path) -> dict[str, dict[str, Given]]:
     with named_errors(file, "reading"):
         try:
-            described = tomllib.loads(file.read_text())
+            described = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{file} is not valid TOML: {error}") from None
     for part in ("vertices", "edges"):

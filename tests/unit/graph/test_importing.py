@@ -126,7 +126,7 @@ def folder(tmp_path):
     np.save(where / "label.npy", rng.integers(-1, 4, 50).astype(np.int16))
     np.save(where / "split.npy", rng.integers(0, 4, 50).astype(np.uint8))
     np.save(where / "edge_type.npy", rng.integers(0, 3, 400).astype(np.uint8))
-    (where / "classes.txt").write_text("a\nb\nc\nd\n")
+    (where / "classes.txt").write_bytes("\ufeffa\r\nb\r\nc\r\nd\r\n\r\n".encode())  # as editors on Windows write it
     return where
 
 

@@ -312,7 +312,7 @@ def tables(tmp_path):
     (tmp_path / "papers.csv").write_text("\n".join(["id,a,b,topic,part", *rows]) + "\n")
     (tmp_path / "writes.csv").write_text("who,what,w\nann,10,0.5\nbob,30,2\ncho,10,1\n")
     pq.write_table(pa.table({"src": [40, 20], "dst": [10, 40]}), tmp_path / "cites.parquet")
-    (tmp_path / "graph.toml").write_text(SCHEMA)
+    (tmp_path / "graph.toml").write_text(SCHEMA, encoding="utf-8-sig")  # as editors on Windows write it
     return tmp_path, features
 
 
