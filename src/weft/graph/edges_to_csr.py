@@ -276,7 +276,7 @@ def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
     if len(chunk.src) != len(chunk.dst):
         raise InputError(f"{len(chunk.src)} sources but {len(chunk.dst)} destinations: edges need both")
     for ids in (chunk.src, chunk.dst):
-        if ids.dtype.kind not in "iu":
+        if len(ids) and ids.dtype.kind not in "iu":  # of none, NumPy and PyTorch make floats
             raise InputError(f"vertex ids are of type {ids.dtype}: they must be integers (or import them as names)")
     narrow = all(ids.dtype in (np.int8, np.int16, np.int32, np.uint8, np.uint16) for ids in (chunk.src, chunk.dst))
     dtype = np.int32 if narrow else np.int64

@@ -33,6 +33,12 @@ def test_saving_and_opening(tmp_path):
     assert isinstance(again.indices, np.memmap)
 
 
+def test_a_graph_without_edges_has_edges_of_any_type():
+    of_pyg = Graph.from_pyg(Data(x=torch.eye(3), edge_index=torch.empty(2, 0)))
+    for graph in (of_pyg, Graph.from_arrays(np.empty((2, 0)), num_vertices=3)):
+        assert (graph.num_vertices, graph.num_edges) == (3, 0)
+
+
 @pytest.mark.parametrize("made", [list, torch.tensor])
 def test_arrays_may_be_lists_and_tensors(made):
     graph = Graph.from_arrays(
