@@ -28,7 +28,9 @@ def id_column(column: pa.Array, where: str, row: int) -> pa.Array:
             f"{where} holds bytes that are no text: save the table as UTF-8, with ids as integers or strings"
         )
     elif not pa.types.is_null(column.type):
-        raise InputError(f"{where} holds {column.type}, but vertex ids are integers or strings")
+        raise InputError(
+            f"{where} holds {column.type}, but vertex ids are integers or strings (of a CSV, --ids names reads all)"
+        )
     if pc.any(missing).as_py():
         at = row + missing.to_pylist().index(True)
         raise InputError(f"{where}: a vertex id is missing (row {at}): give each one")

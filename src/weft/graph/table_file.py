@@ -207,7 +207,7 @@ class Table:
         if _CONVERSION in str(error) and "UTF8" not in str(error):
             return OtherTypesError(
                 f"{self.path} can't be read as a table ({reason_of(error)}): the column holds other values at first; write "
-                f"them alike, or save the table as Parquet"
+                f"them alike, or save the table as Parquet; ids are read as they are by --ids names"
             )
         return InputError(
             f"{self.path} can't be read as a table ({reason_of(error)}): repair the file, or export it again"

@@ -249,6 +249,15 @@ def test_words_of_parquet_are_classes_whatever_they_are(tmp_path):
     assert tables.labels.tolist() == [0, 1, -1, -1] and tables.class_names == ("NA", "a")
 
 
+@pytest.mark.parametrize("edges", ["1E05,2E07\n", "12:30,11:00\n", "0,1\n" * 40 + "x,1\n"])
+def test_ids_that_look_like_something_else_are_sent_to_names(tmp_path, capsys, small_blocks, edges):
+    (tmp_path / "edges.csv").write_text(f"src,dst\n{edges}")
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out")]) == 2
+    assert "--ids names" in capsys.readouterr().err
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--ids", "names"]) == 0
+    assert set(Graph.open(tmp_path / "out").names.to_pylist()) == set(edges.replace("\n", ",").strip(",").split(","))
+
+
 def test_a_column_that_changes_late_to_what_is_no_number_says_so(tmp_path, capsys, small_blocks):
     given = tables(tmp_path, ("1,0", "1,0"), "src,dst,w\n" + "0,1,1\n" * 40 + "0,1,heavy\n")
     assert main(["import", *given, "--weight", "w"]) == 2
