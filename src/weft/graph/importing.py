@@ -15,6 +15,7 @@ from weft.graph.values import checked_types, clean_labels, clean_split, clean_ty
 from weft.graph.vertex_names import arrays_of_names
 from weft.keys import Stream, generator
 
+_CHUNK = 1 << 22  # values of features that are converted at a time
 _FEATURE_TYPES = {"float32": np.float32, "float16": np.float16}
 
 
@@ -60,8 +61,9 @@ def _table_names(source: Source) -> list[str]:
 
 
 def _write_table(table: FeatureTable, writer: ArrayWriter, progress: ProgressCallback | None) -> None:
-    first = 0
-    for rows in table.rows():
+    first, most = 0, max(1, _CHUNK // max(1, table.width))
+    pieces = (rows[at : at + most] for rows in table.rows() for at in range(0, len(rows), most))
+    for rows in pieces:
         with np.errstate(over="ignore"):  # too large is infinite, and that is refused
             converted = rows.astype(writer.dtype, copy=False)
         check_finite(converted, first)

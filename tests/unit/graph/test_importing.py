@@ -22,6 +22,7 @@ from weft.cli import main
 from weft.errors import InputError
 from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
 from weft.graph.vertex_names import look_up, text_of
+from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, edges_in_memory, features_in_memory, import_graph
 from weft.graph.folders import from_folder
 
 
@@ -161,6 +162,22 @@ def test_arrays_that_are_stored_by_column_are_read_a_piece_at_a_time(folder, mon
     assert peak < edges.nbytes / 4
     assert np.array_equal(np.concatenate(chunks, axis=1), edges[:, :3000])
     assert np.array_equal(np.concatenate(list(source.features[0].rows())), rows)
+
+
+def test_features_in_memory_are_converted_a_piece_at_a_time(tmp_path, monkeypatch):
+    """As OGB and PyG give them: all at once."""
+    monkeypatch.setattr("weft.graph.importing._CHUNK", 5000)
+    rows = np.asfortranarray(np.random.default_rng(0).random((2000, 64)))
+    source = Source(2000, edges_in_memory(np.array([[0], [1]])), features_in_memory(rows))
+    tracemalloc.start()
+    import_graph(source, tmp_path / "g", EdgeOptions())
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert np.array_equal(Graph.open(tmp_path / "g").features, rows.astype(np.float32))
+    assert peak < rows.nbytes / 3
+    rows[1999, 3] = np.nan
+    with pytest.raises(InputError, match="feature 3 of vertex 1999 is nan"):
+        import_graph(source, tmp_path / "g", EdgeOptions(), overwrite=True)
 
 
 def test_weights_beyond_float32_leave_the_graph_that_is_there(folder, tmp_path, capsys):
