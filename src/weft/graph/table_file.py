@@ -72,6 +72,8 @@ class Table:
         self._columns: list[str] = []
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
+        if isinstance(path, Path) and path.is_dir():
+            raise InputError(f"{path} is a folder: name one file (folders of Parquet files are read with --on ray)")
         suffixes = [suffix for suffix in map(str.lower, self._name.suffixes) if suffix not in _COMPRESSED]
         self._kind = suffixes[-1].lstrip(".") if suffixes else ""
         if self._kind not in ("parquet", "pq", "csv", "tsv", "txt"):

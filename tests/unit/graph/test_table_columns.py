@@ -348,6 +348,9 @@ def test_a_folder_of_parquet_files_is_sent_to_where_it_is_read(tmp_path, capsys)
         pa.parquet.write_table(pa.table({"src": [part], "dst": [part + 1]}), folder / f"part-{part}.parquet")
     assert main(["import", str(folder), str(tmp_path / "out")]) == 2
     assert "--on ray" in capsys.readouterr().err
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    assert main(["import", str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(folder)]) == 2
+    assert "edges.parquet is a folder: name one file (folders of Parquet files are" in capsys.readouterr().err
     for name in ("_delta_log", ".cache"):
         (folder / name).mkdir()
     for path in (str(folder), f"{folder}/", f"file://{folder}"):
