@@ -31,7 +31,11 @@ if TYPE_CHECKING:
 
 _INSTEAD = "give edge_index, [2, edges], in its place"
 _SPLITS_ITSELF = "Weft splits links itself (task = link, link_split): give it the data before RandomLinkSplit"
-_WHY_UNUSED = {"train_mask": "a split is of vertices that have labels, y", "edge_label_index": _SPLITS_ITSELF}
+_WHY_UNUSED = {
+    "train_mask": "a split is of vertices that have labels, y",
+    "train_y": "give y of all vertices, -1 where unknown, and train_mask = index_to_mask(train_idx, num_nodes)",
+    "edge_label_index": _SPLITS_ITSELF,
+}
 
 
 def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) -> Source:

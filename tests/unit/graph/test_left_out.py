@@ -29,6 +29,12 @@ def test_a_split_of_vertices_without_labels_is_refused_with_the_reason():
         Graph.from_pyg(typed)
 
 
+def test_labels_of_some_vertices_alone_are_refused_with_what_is_read():
+    """As PyG's Entities have them."""
+    with pytest.raises(InputError, match=r"has train_idx, train_y, .* \(give y of all vertices, -1 where unknown, and"):
+        Graph.from_pyg(data(train_idx=torch.arange(2), train_y=torch.zeros(2)))
+
+
 def test_links_that_were_split_already_are_refused_with_what_splits_them():
     with pytest.raises(
         InputError, match=r"edge_label_index, .* \(Weft splits links itself .* before RandomLinkSplit\)"
