@@ -20,10 +20,9 @@ from torch_geometric.transforms import ToSparseTensor
 from weft import _kernels
 from weft.cli import main
 from weft.errors import InputError
-from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, import_graph
-from weft.graph.vertex_names import look_up, text_of
 from weft.graph import EdgeChunk, EdgeOptions, Graph, Source, edges_in_memory, features_in_memory, import_graph
 from weft.graph.folders import from_folder
+from weft.graph.vertex_names import look_up, text_of
 
 
 def lists_of(graph):
