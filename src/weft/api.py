@@ -29,6 +29,8 @@ from weft.training import (
     objective_named,
     set_up,
     trainer_for,
+    variant_of,
+    wrapped_by,
 )
 
 
@@ -105,14 +107,14 @@ def _on_workers(
         graph=directory_of(place),
     )
     work = partial(_as_worker, place.absolute() if isinstance(place, Path) else place, model, objective, settings)
-    result, trained = LAUNCHERS.get(parallel.on)().call(request, work)
-    if model is None or trained is None:
+    whole = model  # as workers train it
+    if model is not None:
+        whole = wrapped_by(objective or objective_named(checked), variant_of(model, checked), checked)
+    result = LAUNCHERS.get(parallel.on)().call(request, work)
+    if whole is None:
         return result
-    model.to(dtype_for(checked)).load_state_dict(trained.state_dict())
-    if result.model is trained:
-        return replace(result, model=model)
-    result.model.encoder = model  # of a LinkPredictor
-    return result
+    whole.to(dtype_for(checked)).load_state_dict(result.model.state_dict())
+    return replace(result, model=whole)
 
 
 def _as_worker(
@@ -121,6 +123,6 @@ def _as_worker(
     objective: Objective | None,
     settings: dict[str, Any],
     changes: dict[str, str],
-) -> tuple[Result, nn.Module | None]:
+) -> Result:
     given = settings if model is None else settings | {"model": model}  # else the model's name is among them
-    return train(place, objective=objective, **given | changes), model
+    return train(place, objective=objective, **given | changes)

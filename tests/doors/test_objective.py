@@ -1,5 +1,6 @@
 """An objective from outside: exact on several workers, known to the command line, passed as an object; a loss function."""
 
+import copy
 import json
 
 import numpy as np
@@ -13,6 +14,7 @@ from torch_geometric.nn import GraphSAGE
 
 import weft
 from weft import cli
+from weft.cluster import Launcher
 from weft.errors import ConfigError, TrainingError, WeftError
 from weft.graph import Graph
 from weft.keys import seeded
@@ -230,6 +232,55 @@ def test_what_is_learned_besides_is_in_the_model(parts):
     assert not torch.equal(trained.head.weight, before)  # which began as the same
     objective.head.requires_grad_(False)
     assert weft.train(graph, sage(6, 4), objective=objective, **common).history
+
+
+class Around(nn.Module):
+    """A model with a head behind it."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+        with seeded(3):
+            self.head = nn.Linear(4, 4)
+
+    def forward(self, x, edge_index):
+        return self.head(self.inner(x, edge_index))
+
+
+class Surrounding(weft.VertexObjective):
+    """Has another module around the model."""
+
+    def wrapped(self, model, settings):
+        return model if isinstance(model, Around) else Around(model)
+
+
+class Elsewhere(Launcher):
+    """Has a copy of what a script sends called, as another machine would."""
+
+    name, help, chooses_hosts = "elsewhere", "a copy of what is sent", True
+
+    def shown(self, request):
+        return ""
+
+    def submit(self, request):
+        return 0
+
+    def call(self, request, work):
+        return copy.deepcopy(work)({"on": "local", "workers": "1"})
+
+
+@pytest.mark.parametrize("objective", [Wrapping, Surrounding])
+def test_what_is_learned_besides_comes_back_from_workers_elsewhere(parts, objective):
+    weft.register(Elsewhere)
+    found = []
+    for where in ({}, {"on": "elsewhere", "workers": 2}):
+        with seeded(5):
+            model = sage(6, 4)
+        common = {"fanouts": [4, 3], "epochs": 1, "threads": 1, "log": "json"}
+        found.append(weft.train(parts[1], model, objective=objective(), **common, **where).model)
+        assert getattr(found[-1], "inner", found[-1]) is model
+    here, there = (model.state_dict() for model in found)
+    assert here.keys() == there.keys() and all(torch.equal(there[name], here[name]) for name in here)
 
 
 @pytest.mark.parametrize("plan", ["nfp", "split, partitioned"])

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.training.inference import infer, inferred
     from weft.training.interrupts import Interrupted
     from weft.training.loader import Loader, check_alike, joined
-    from weft.training.models import check_plan, dtype_for, make_model, unused_by
+    from weft.training.models import check_plan, dtype_for, make_model, unused_by, variant_of
     from weft.training.objectives import (
         LossObjective,
         Objective,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         objective_named,
         probabilities,
         set_up,
+        wrapped_by,
     )
     from weft.training.planning import answer_for_all, planner_for
     from weft.training.rehearsal import measured

@@ -64,8 +64,7 @@ def is_set_up(objective: Objective) -> bool:
 
 def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     """An objective, ready for a graph."""
-    if isinstance(objective, type):
-        raise ConfigError(f"objective is a class: give one of it, {objective.__name__}()")
+    _check_is_one(objective)
     ready = objective.setup(graph, settings)
     if not isinstance(ready, Objective):
         raise ConfigError(f"{type(objective).__name__}.setup() gave a {type(ready).__name__}: let it return self")
@@ -90,6 +89,7 @@ def width_by(objective: Objective, graph: Graph, settings: Settings) -> int:
 
 def wrapped_by(objective: Objective, model: nn.Module, settings: Settings) -> nn.Module:
     """A model with all that an objective has trained besides."""
+    _check_is_one(objective)
     wrapped = objective.wrapped(model, settings)
     if not isinstance(wrapped, nn.Module):
         raise ConfigError(
@@ -97,6 +97,11 @@ def wrapped_by(objective: Objective, model: nn.Module, settings: Settings) -> nn
             f"is trained besides"
         )
     return wrapped
+
+
+def _check_is_one(objective: Objective) -> None:
+    if isinstance(objective, type):
+        raise ConfigError(f"objective is a class: give one of it, {objective.__name__}()")
 
 
 def check_trained(objective: Objective, model: nn.Module) -> None:
