@@ -149,6 +149,36 @@ def test_what_is_known_by_ids_of_import_is_put_in_order(ranks, parts):
     check_exact(ranks, parts, sage, {"gdp": PLANS["gdp"]}, task="table")
 
 
+class Regression(weft.VertexObjective):
+    """Numbers that are no labels."""
+
+    labelled = False
+
+    def __init__(self, wanted):
+        self.wanted = wanted
+
+    def loss(self, model, rows, targets):
+        return (rows[:, 0] - self.wanted[targets.ids]).square().sum()
+
+    def score(self, rows, vertices):
+        return float((rows[:, 0] - self.wanted[vertices]).square().sum()), len(rows)
+
+
+def test_numbers_are_learned_of_a_graph_without_labels():
+    numbers = torch.Generator().manual_seed(0)
+    x, edges = torch.randn(60, 3, generator=numbers), torch.randint(0, 60, (2, 300), generator=numbers)
+    data = Data(x, edges, train_mask=torch.arange(60) < 40, val_mask=torch.arange(60) >= 40)
+    graph = Graph.from_pyg(data)
+    with pytest.raises(WeftError, match="this graph has no labels"):
+        weft.train(graph, sage(3, 1), fanouts=[4, 3], epochs=1)
+    trained = weft.train(graph, sage(3, 1), objective=Regression(x.sum(1)), fanouts=[4, 3], epochs=40, log="json")
+    assert trained.history[-1]["loss"] < 0.5 * trained.history[0]["loss"]
+    some = torch.arange(60) % 3
+    data.y = torch.where(some == 0, -1, some)
+    assert not (Graph.from_pyg(data).seeds("train") % 3 == 0).any()
+    assert Graph.from_pyg(data).seeds("train", labelled=False).tolist() == [*range(40)]
+
+
 class OfOneWorker(weft.VertexObjective):
     """Measures its own worker's rows alone, but for a sum's order."""
 

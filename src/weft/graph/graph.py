@@ -145,12 +145,12 @@ class Graph:
         """The importance of each vertex as a source, for layer-wise sampling."""
         return Importance(self.indptr, self.indices)
 
-    def seeds(self, split: str) -> np.ndarray:
-        """The labelled vertices of a split (train, validation, test), in the order of their original ids."""
+    def seeds(self, split: str, labelled: bool = True) -> np.ndarray:
+        """The (labelled) vertices of a split (train, validation, test), in the order of their original ids."""
         if split not in SPLITS:
             raise ConfigError(f"there is no split {split!r}: choose one of {', '.join(SPLITS)}")
-        if self.labels is None or self.split is None:
-            without = self.labels is None
+        without = labelled and self.labels is None
+        if without or self.split is None:
             what = "labels" if without else "split"
             give = "--label COLUMN" if without else "--split 60/20/20 or --split-column COLUMN"
             raise InputError(
@@ -158,7 +158,7 @@ class Graph:
                 f"Data a {'y' if without else 'train_mask'}"
             )
         chosen = np.flatnonzero(self.split == SPLITS[split])
-        if not self.multi_label:
+        if labelled and self.labels is not None and not self.multi_label:
             chosen = chosen[self.labels[chosen] >= 0]
         if self.original_ids is not None:
             chosen = chosen[np.argsort(self.original_ids[chosen], kind="stable")]

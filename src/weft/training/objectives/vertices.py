@@ -66,18 +66,19 @@ class VertexObjective(Objective):
 
     name: ClassVar[str] = "vertex"
     help: ClassVar[str] = "labels of vertices"
+    labelled: ClassVar[bool] = True  # are the examples labelled vertices? If not, the graph needs no labels
     _last: VertexExamples | None = None
 
     def setup(self, graph: Graph, settings: Settings) -> Self:
         """Look up the labels and the vertices of each split."""
         super().setup(graph, settings)
         self._seed = settings.optimisation.seed
-        self.seeds = {split: graph.seeds(split) for split in ("train", "validation", "test")}
-        if graph.labels is None or not self.count("train"):
+        self.seeds = {split: graph.seeds(split, self.labelled) for split in ("train", "validation", "test")}
+        if self.labelled and not self.count("train"):
             raise TrainingError(
                 "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
             )
-        self.labels = self._kept(graph.labels)
+        self.labels = None if graph.labels is None else self._kept(graph.labels)
         self.metric = "micro-F1" if graph.multi_label else "accuracy"
         return self
 

@@ -15,6 +15,7 @@ class DegreeObjective(VertexObjective):
 
     name = "degree"
     help = "the logarithm of a vertex's in-degree"
+    labelled = False  # it learns from vertices without labels, too
 
     def setup(self, graph: Graph, settings: Settings) -> Self:
         super().setup(graph, settings)
