@@ -69,8 +69,8 @@ def block_sums_backward(block: Block, g: Tensor, weight: Tensor | None = None, o
 
 
 def inverse(degrees: Tensor, like: Tensor) -> Tensor:
-    """One over each degree, as a column; one where there are no edges."""
-    return degrees.clamp(min=1).to(like.dtype).reciprocal()[:, None]
+    """One over each degree (or what its edges count for together), as a column; one where there are no edges."""
+    return torch.where(degrees > 0, degrees, 1).to(like.dtype).reciprocal()[:, None]
 
 
 def largest(block: Block, x: Tensor) -> tuple[Tensor, Tensor]:

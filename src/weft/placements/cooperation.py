@@ -191,11 +191,9 @@ class Cooperation:
         built = self.placements[index].build(hop, self._positions[index], self.team)
         layer, needed = _checked(built, self.plan.layers[index], self._id)
         number = len(self.placements) - 1 - index
-        of_drawn = None if self._sampler.equal_edges else self._sampler.source_weights(number, hop.vertices)
+        of_drawn = None if self._sampler.equal_edges else self._sampler.counted_for(number, hop.vertices)
         if of_drawn is not None:  # it depends on sources alone, so whoever has an edge can tell what it counts for
-            layer.weigh(
-                hop.block, of_drawn, lambda ids: cast(Tensor, self._sampler.source_weights(number, ids.numpy()))
-            )
+            layer.weigh(hop.block, of_drawn, lambda ids: cast(Tensor, self._sampler.counted_for(number, ids.numpy())))
         return layer, needed
 
     def _draw(self, wanted: np.ndarray, index: int, when: tuple[int, int, Stream]) -> Hop:

@@ -76,7 +76,7 @@ class Sampler(ABC):
     def sample(self, seeds: Tensor | np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Sample:
         """The blocks that compute the seeds (distinct ids), nearest the input first."""
         vertices, blocks = self._blocks(seeds, range(len(self.fanouts)), epoch, batch, stream)
-        sources = [self.source_weights(hop, vertices[: block.num_src]) for hop, block in enumerate(blocks)]
+        sources = [self.counted_for(hop, vertices[: block.num_src]) for hop, block in enumerate(blocks)]
         return Sample(
             torch.from_numpy(vertices),
             blocks[::-1],
@@ -96,6 +96,19 @@ class Sampler(ABC):
     def source_weights(self, number: int, vertices: np.ndarray) -> Tensor | None:
         """What an edge from each vertex counts for in the `number`-th hop, [n] float64; None: all the same."""
         return None
+
+    def counted_for(self, number: int, vertices: np.ndarray) -> Tensor | None:
+        """The same as a tensor; refused where it is not a number for each vertex."""
+        given = self.source_weights(number, vertices)
+        if given is None:
+            return None
+        weights = torch.as_tensor(given, dtype=torch.float64)
+        if weights.shape != (len(vertices),):
+            raise InputError(
+                f"sampler {self.name!r} gave source_weights of shape {[*weights.shape]} for {len(vertices)} vertices: give "
+                f"a number for each"
+            )
+        return weights
 
     def shared_chances(self, number: int) -> np.ndarray | None:
         """With which probability each vertex is in the sample that all destinations of the `number`-th hop share.

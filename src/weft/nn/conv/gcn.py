@@ -98,9 +98,8 @@ def _factors(call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[
 
     def make() -> tuple[Tensor, Tensor, Tensor]:  # in float64 up to here
         at_src, at_dst, own = program.from_host(look_up)
-        at_src, at_dst, own = (
-            factor.to(dtype)[:, None] for factor in (at_src, at_dst / layer.degrees.clamp(min=1), own)
-        )
+        at_dst = at_dst / torch.where(layer.degrees > 0, layer.degrees, 1)
+        at_src, at_dst, own = (factor.to(dtype)[:, None] for factor in (at_src, at_dst, own))
         return at_src, at_dst, own
 
     return layer.here.block.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
