@@ -5,9 +5,10 @@ import json
 import numpy as np
 import pytest
 import torch
-from exactness import HOME, check_exact, make_parts, sage
+from exactness import HOME, check_exact, make_parts, sage, trained
 
 from weft import cli
+from weft.errors import InputError
 from weft.graph import Graph
 from weft.plugins import SAMPLERS
 from weft.sampling import ListSampler, counted, make_sampler
@@ -61,6 +62,28 @@ class OldestSampler(ListSampler):
         lengths, owners = np.minimum(degrees, self.fanouts[hop]), np.repeat(np.arange(len(vertices)), degrees)
         order = np.lexsort((self.original(self.neighbours(vertices)), owners))
         return lengths, counted(degrees)[order][counted(degrees) < np.repeat(lengths, degrees)]
+
+
+class CarelessSampler(ListSampler):
+    """Draws from a generator of its own, one vertex after the other."""
+
+    name, help = "careless", "neighbours in a row, by a generator of its own"
+
+    def draw(self, vertices, hop, key):
+        degrees = self.degrees(vertices)
+        lengths = np.minimum(degrees, self.fanouts[hop])
+        start = (np.random.default_rng(key).random(len(vertices)) * degrees).astype(np.int64)
+        return lengths, (np.repeat(start, lengths) + counted(lengths)) % np.repeat(degrees, lengths)
+
+
+def test_draws_that_hang_on_other_vertices_are_refused_where_a_batch_is_shared(ranks, parts):
+    SAMPLERS.register(CarelessSampler)
+    words = "sampler 'careless' draws otherwise for a vertex if it draws for others beside it"
+    with pytest.raises(InputError, match=words):
+        check_exact(ranks, parts, sage, {"gdp": PLANS["gdp"]}, sampler="careless")
+    with pytest.raises(InputError, match=words):
+        ranks(1, trained, parts[1], sage, None, {"sampler": "careless", "micro_batches": 2})
+    assert ranks(1, trained, parts[1], sage, None, {"sampler": "careless"})
 
 
 def test_ids_of_import_stay(ranks, parts):

@@ -20,6 +20,11 @@ class ListSampler(Sampler):
     """
 
     @cached_property
+    def _tried(self) -> set[int]:
+        """The hops whose draws were looked at."""
+        return set()
+
+    @cached_property
     def _numbering(self) -> Numbering:
         return Numbering(len(self._graph.indptr) - 1, self._graph.indices.dtype)
 
@@ -76,6 +81,9 @@ class ListSampler(Sampler):
                 f"sampler {self.name!r} gave {len(lengths)} lengths that sum to {lengths.sum()}, and {len(places)} places, "
                 f"for {len(vertices)} vertices: draw must give a length for each vertex, and as many places as they sum to"
             )
+        if self.by_several and hop not in self._tried and len(vertices) > 1:
+            self._tried.add(hop)
+            self._check_draws_by_vertex(vertices, hop, key, lengths, places)
         outside = (places < 0) | (places >= np.repeat(self.degrees(vertices), lengths))
         if outside.any():
             raise InputError(
@@ -83,6 +91,24 @@ class ListSampler(Sampler):
                 f"degree - 1"
             )
         return lengths, self._edges(vertices, lengths, places)
+
+    def _check_draws_by_vertex(
+        self, vertices: np.ndarray, hop: int, key: int, lengths: np.ndarray, places: np.ndarray
+    ) -> None:
+        """Refuse a vertex that draws otherwise where others draw beside it: half of them are tried without the others."""
+        half = len(vertices) // 2
+        some, drawn = self._whole_numbers(self.draw(vertices[half:].copy(), hop, key))
+        same = np.array_equal(some, lengths[half:]) and some.sum() == len(drawn)
+        if same:  # in whatever order
+            of_vertex, before = np.repeat(np.arange(len(some)), some), places[lengths[:half].sum() :]
+            one, other = (each[np.lexsort((each, of_vertex))] for each in (before, drawn))
+            same = np.array_equal(one, other)
+        if not same:
+            raise InputError(
+                f"sampler {self.name!r} draws otherwise for a vertex if it draws for others beside it, of which each worker "
+                f"(or micro-batch) has some: take self.random(key, vertices, places), no generator of its own, or train on "
+                f"one worker"
+            )
 
     def _whole_numbers(self, drawn: object) -> list[np.ndarray]:
         """Refuse what is none of the two arrays that `draw` is to give."""

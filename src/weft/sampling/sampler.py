@@ -48,6 +48,7 @@ class Sampler(ABC):
     equal_edges: ClassVar[bool] = True  # if not, `source_weights` says what edges count for, and convolutions must sum
 
     weighted = False  # are neighbours drawn by the weights of their edges?
+    by_several = False  # do several draw for a batch, each for some of its vertices?
 
     def __init__(
         self,

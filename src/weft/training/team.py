@@ -143,6 +143,8 @@ class OneWorker(TrainingTeam):
         self._samplers = [
             make(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed) for _ in range(lanes)
         ]
+        for sampler in self._samplers:
+            sampler.by_several = settings.parallel.micro_batches > 1
 
     def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
         program = Program.of(self._samplers[lane].sample(examples.vertices, *when))
