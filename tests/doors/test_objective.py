@@ -20,7 +20,7 @@ from weft.graph import Graph
 from weft.keys import seeded
 from weft.plan import Plan
 from weft.plugins import OBJECTIVES
-from weft.training.objectives import set_up
+from weft.training.objectives import move, set_up
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -261,7 +261,17 @@ def test_what_is_learned_besides_is_in_the_model(parts):
     trained = weft.train(graph, model, objective=Wrapping(), **common).model
     assert not torch.equal(trained.head.weight, before)  # which began as the same
     objective.head.requires_grad_(False)
-    assert weft.train(graph, sage(6, 4), objective=objective, **common).history
+    for dtype in ("float32", "float64"):
+        assert weft.train(graph, sage(6, 4), objective=objective, dtype=dtype, **common).history
+
+
+def test_its_tensors_and_modules_are_moved():
+    objective = Headed()
+    objective.weight, objective.table = torch.ones(4), np.ones(4)
+    move(objective, torch.device("meta"), torch.float64)
+    assert (objective.weight.device.type, objective.weight.dtype) == ("meta", torch.float32)
+    assert (objective.head.weight.device.type, objective.head.weight.dtype) == ("meta", torch.float64)
+    assert objective.table.sum() == 4
 
 
 class Around(nn.Module):

@@ -22,7 +22,7 @@ from weft.plan import Plan, Settings, check_loader, plan_named
 from weft.threads import cached_property
 from weft.training.batches import Batch, Feed, ScheduleState
 from weft.training.fetching import as_graph
-from weft.training.models import splits
+from weft.training.models import dtype_for, splits
 from weft.training.modes import mode_of
 from weft.training.objectives import (
     ChosenVertices,
@@ -32,6 +32,7 @@ from weft.training.objectives import (
     Vertices,
     ids_of,
     is_set_up,
+    move,
     objective_named,
     set_up,
 )
@@ -99,8 +100,7 @@ class Loader:
         elif settings is None or not is_set_up(objective):  # another loader's would be of its graph and seed
             objective = set_up(objective, graph, self.settings)
         self.objective = objective
-        if objective.labels is not None:
-            objective.labels = objective.labels.to(self.device)
+        move(objective, self.device, dtype_for(self.settings))
         check_alike(self.world, graph, self.settings, device=self.device.type)
         self.comm = self.world.communicator()
         if isinstance(objective, VertexObjective):

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from weft.errors import ConfigError
@@ -35,6 +36,7 @@ __all__ = [
     "check_trained",
     "ids_of",
     "is_set_up",
+    "move",
     "objective_for",
     "objective_named",
     "probabilities",
@@ -74,6 +76,15 @@ def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
     if not ready.count("train"):
         raise ConfigError(f"{type(ready).__name__} has nothing to train on: its setup() found no example for it")
     return ready
+
+
+def move(objective: Objective, device: torch.device, dtype: torch.dtype) -> None:
+    """Have an objective's tensors, such as labels, and its constant modules on a device; these of the model's numbers."""
+    for name, value in vars(objective).items():
+        if isinstance(value, nn.Module):
+            value.to(device, dtype)
+        elif isinstance(value, Tensor) and not value.requires_grad:
+            setattr(objective, name, value.to(device))
 
 
 def width_by(objective: Objective, graph: Graph, settings: Settings) -> int:
