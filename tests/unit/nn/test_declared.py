@@ -92,6 +92,22 @@ def test_lies_are_found_out(lie, told):
         check_split(Shift(6, 5, lie=lie), 6)
 
 
+class Forgetful(Shift):
+    """What begins at nought is not in its split."""
+
+    def __init__(self, width, out):
+        super().__init__(width, out)
+        self.bias = nn.Parameter(torch.zeros(out))
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index) + self.bias
+
+
+def test_what_begins_at_nought_is_compared():
+    with pytest.raises(ModelError, match="its split and its forward differ by up to"):
+        check_split(Forgetful(6, 5), 6)
+
+
 def test_what_is_missing_or_wrong_is_said():
     plain = Shift(6, 5)
     plain.weft_split = None

@@ -1,5 +1,6 @@
 """Convolutions written edge by edge: the same as the module's own forward, whatever the join."""
 
+from contextlib import nullcontext
 from typing import ClassVar
 
 import numpy as np
@@ -221,6 +222,42 @@ def test_parts_that_make_another_convolution_are_refused(part, by, said, monkeyp
     sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
     with pytest.raises(ModelError, match=said):
         BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample)
+
+
+class Biased(Gated):
+    """With a bias, which begins at nought; `roots`: and numbers of which random ones have no root."""
+
+    def __init__(self, roots):
+        super().__init__(WIDTH, CLASSES, "sum")
+        self.bias = nn.Parameter(torch.zeros(CLASSES))
+        self.scale = nn.Parameter(torch.ones(50)) if roots else None
+
+    def forward(self, x, edge_index):
+        out = super().forward(x, edge_index) + self.bias
+        return out if self.scale is None else out * self.scale.sqrt().mean()
+
+
+@pytest.mark.parametrize(("forgets", "roots"), [(True, False), (False, False), (True, True)])
+def test_what_begins_at_nought_is_not_forgotten(forgets, roots, monkeypatch):
+    """Where other parameters give no numbers, they tell nothing."""
+    torch.manual_seed(0)
+    conv = Biased(roots).double()
+    graph, _ = make_graph()
+
+    def finish(self, merged, own):
+        return merged + self.conv.own(own) + (0.0 if forgets else self.conv.bias)
+
+    monkeypatch.setattr(
+        "weft.plugins.CONVOLUTIONS.find", lambda name: type("Other", (serving("sum"),), {"finish": finish})
+    )
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample, run = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0), BlockModel(model, WIDTH)
+    refused = pytest.raises(
+        ModelError, match=r"Other differs from Biased.* itself by up to .*: make them compute the same"
+    )
+    with refused if forgets and not roots else nullcontext():
+        run(rand(120, WIDTH)[sample.vertices.long()], sample)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.kept_state import state_kept
 from weft.nn.keyed_dropout import OtherDropout
-from weft.nn.row_by_row import LeftOut
+from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
 from weft.operations import Draws
@@ -224,8 +224,16 @@ class _Scaled(OtherDropout):
 def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, training: bool) -> None:
     """Compare a convolution with its module's own forward on a small random graph; in training with what both drop.
 
+    Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number.
     `like`: its rows. A module that does not run so by itself is not tried, nor one that draws other random numbers.
     """
+    _compare(convolution, like, training)
+    with other_parameters(convolution.conv):
+        _compare(convolution, like, training, of_numbers=True)
+
+
+def _compare(convolution: MessageConvolution, like: Tensor, training: bool, of_numbers: bool = False) -> None:
+    """`of_numbers`: only where both give numbers."""
     conv, name = convolution.conv, type(convolution).__name__
     graph, exactly = (
         small_graph(like.shape[1], like.dtype, like.device),
@@ -245,6 +253,8 @@ def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, trai
         got = _by_parts(convolution, graph)
     if got.shape != wanted.shape:
         raise ModelError(f"{name} gives rows of shape {[*got.shape]}, {conv} itself {[*wanted.shape]}")
+    if of_numbers and not (got.isfinite() & wanted.isfinite()).all():
+        return
     off, share = off_by(got, wanted)
     if not share <= (1e-8 if like.dtype == torch.float64 else 1e-2):
         when, remedy = (" in training", "drop alike (F.dropout)") if training else ("", "compute the same")
