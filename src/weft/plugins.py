@@ -90,7 +90,7 @@ class Door(Generic[T]):
         return isinstance(part, type) and isinstance(base, type) and issubclass(part, base)
 
     def register(self, part: T) -> T:
-        """Add a part; twice the same is once."""
+        """Add a part; twice the same is once, and a class defined anew takes its place."""
         if not self.fits(part):
             raise ConfigError(f"{_title(part)} is no {self.kind}: derive a class from {self._base.replace(':', '.')}")
         if inspect.isabstract(part):
@@ -109,7 +109,9 @@ class Door(Generic[T]):
             raise ConfigError(f"{self.kind} {_title(part)} has no name: set its attribute {self._named_by!r}")
         if self._added.get(name) is part or (name in self._builtin and resolve_name(self._builtin[name]) is part):
             return part
-        if name in self._builtin or name in self._added:
+        before = self._added.get(name)
+        again = isinstance(before, type) and class_name(before) == _title(part)  # as when a notebook's cell runs again
+        if name in self._builtin or (before is not None and not again):
             raise ConfigError(f"there is a {self.kind} {name!r} already: give {_title(part)} another name")
         if any(name in resolve_name(names) if ":" in names else name == names for names in self._taken):
             raise ConfigError(

@@ -77,8 +77,20 @@ def test_names_belong_to_one_part_each(door):
     class Twin(Plain):
         pass
 
+    class Third(Other):
+        pass
+
     with pytest.raises(ConfigError, match=r"there is a worker 'plain' already: give .*Twin another name"):
         door.register(Twin)
+    door.register(Other)
+    with pytest.raises(ConfigError, match=r"there is a worker 'other' already: give .*Third another name"):
+        door.register(Third)
+
+
+def test_a_class_that_is_defined_anew_takes_the_place_of_the_one_before(door):
+    """As where a notebook's cell, or a model's file, runs again."""
+    found = [door.register(type("Again", (Plain,), {"name": "again", "number": number})) for number in range(2)]
+    assert door.get("again") is found[1] and door.names() == ("plain", "again")
 
 
 def test_what_is_not_finished_or_of_another_kind_is_refused(door):
