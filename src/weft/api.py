@@ -15,7 +15,7 @@ from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
-from weft.plugins import LAUNCHERS
+from weft.plugins import LAUNCHERS, register, registered
 from weft.report import listener_for
 from weft.training import (
     LossObjective,
@@ -106,7 +106,8 @@ def _on_workers(
         ports=parallel.ports,
         graph=directory_of(place),
     )
-    work = partial(_as_worker, place.absolute() if isinstance(place, Path) else place, model, objective, settings)
+    place = place.absolute() if isinstance(place, Path) else place
+    work = partial(_as_worker, registered(), place, model, objective, settings)
     whole = model  # as workers train it
     if model is not None:
         whole = wrapped_by(objective or objective_named(checked), variant_of(model, checked), checked)
@@ -118,11 +119,14 @@ def _on_workers(
 
 
 def _as_worker(
+    parts: list[type],
     place: Path | str,
     model: nn.Module | None,
     objective: Objective | None,
     settings: dict[str, Any],
     changes: dict[str, str],
 ) -> Result:
+    for part in parts:  # which the script may have registered itself
+        register(part)
     given = settings if model is None else settings | {"model": model}  # else the model's name is among them
     return train(place, objective=objective, **given | changes)

@@ -244,6 +244,14 @@ def register(part: T) -> T:
     raise ConfigError(f"{_title(part)} can't be registered: it must be a class derived from one of {bases}")
 
 
+_INSTALLED = set[type]()  # what entry points have added
+
+
+def registered() -> list[type]:
+    """The parts of all kinds that others have added in this process, but those that any process finds by entry points."""
+    return [part for door in DOORS for part in door._added.values() if part not in _INSTALLED]
+
+
 def class_name(cls: type) -> str:
     """The name by which a class is looked up where a part serves it."""
     return f"{cls.__module__}.{cls.__qualname__}"
@@ -254,6 +262,7 @@ def load_plugins() -> None:
     """Load the entry points of the group `weft.plugins`, once in a process."""
     from importlib.metadata import entry_points  # here, as help that lists no parts need not wait for it
 
+    before = registered()
     for entry in entry_points(group=GROUP):
         try:
             part = entry.load()
@@ -265,6 +274,7 @@ def load_plugins() -> None:
                 f"plugin {entry.name!r} of package {package} can't be loaded ({entry.value}: {error}): repair or uninstall "
                 f"it"
             ) from error
+    _INSTALLED.update(part for part in registered() if part not in before)
 
 
 def _title(part: object) -> str:

@@ -19,7 +19,7 @@ from weft.errors import ConfigError, TrainingError, WeftError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.plan import Plan
-from weft.plugins import OBJECTIVES
+from weft.plugins import DOORS, OBJECTIVES
 from weft.training.objectives import move, set_up
 
 PLANS = {
@@ -306,6 +306,8 @@ class Elsewhere(Launcher):
         return 0
 
     def call(self, request, work):
+        for door in DOORS:
+            door._added.clear()  # as nothing of the script runs there
         return copy.deepcopy(work)({"on": "local", "workers": "1"})
 
 
@@ -321,6 +323,14 @@ def test_what_is_learned_besides_comes_back_from_workers_elsewhere(parts, object
         assert getattr(found[-1], "inner", found[-1]) is model
     here, there = (model.state_dict() for model in found)
     assert here.keys() == there.keys() and all(torch.equal(there[name], here[name]) for name in here)
+
+
+def test_workers_elsewhere_know_what_a_script_registers(parts):
+    weft.register(Elsewhere)
+    OBJECTIVES.register(Wrapping)
+    common = {"fanouts": [4, 3], "epochs": 1, "threads": 1, "log": "json", "task": "headed"}
+    trained = weft.train(parts[1], sage(6, 4), on="elsewhere", workers=2, **common)
+    assert "head.weight" in trained.model.state_dict()
 
 
 @pytest.mark.parametrize("plan", ["nfp", "split, partitioned"])

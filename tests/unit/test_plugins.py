@@ -152,6 +152,8 @@ def test_a_package_adds_parts_by_an_entry_point(door, entry_point, monkeypatch):
     assert door._added == {}  # nothing was loaded for that
     assert door.get("mine").help == "of a package"
     assert door.names() == ("plain", "mine")
+    door.register(Other)
+    assert plugins.registered() == [Other]  # others find what is installed by themselves
 
 
 def test_a_package_that_cannot_be_loaded_is_named(door, entry_point):
