@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 from exactness import HOME, check_exact, make_parts, sage, trained
+from torch_geometric.nn import GCN
 
 from weft import cli
-from weft.errors import InputError
+from weft.errors import InputError, ModelError
 from weft.graph import Graph
 from weft.plugins import SAMPLERS
 from weft.sampling import ListSampler, counted, make_sampler
@@ -89,6 +90,38 @@ def test_draws_that_hang_on_other_vertices_are_refused_where_a_batch_is_shared(r
 def test_ids_of_import_stay(ranks, parts):
     SAMPLERS.register(OldestSampler)
     check_exact(ranks, parts, sage, {"leap, partitioned": PLANS["leap, partitioned"]}, sampler="oldest")
+
+
+class UnevenSampler(OldestSampler):
+    """Says that not all neighbours have the same chance."""
+
+    name, weighted = "uneven", True
+
+
+class OptionalSampler(OldestSampler):
+    """Does so where that is asked for."""
+
+    name, options = "optional", frozenset({"weighted"})
+
+    def __init__(self, graph, fanouts, *, weighted=False, **common):
+        super().__init__(graph, fanouts, **common)
+
+
+def gcn(width, classes):
+    return GCN(width, 8, 2, classes)
+
+
+def test_neighbours_of_other_chances_are_told(ranks, parts):
+    SAMPLERS.register(UnevenSampler)
+    SAMPLERS.register(OptionalSampler)
+    for workers, plan in ((1, None), (2, PLANS["gdp"])):
+        with pytest.raises(ModelError, match=r"needs uniform sampling .*: drop weighted, or choose another sampler"):
+            ranks(workers, trained, parts[workers], gcn, plan, {"sampler": "uneven"})
+    graph = Graph.open(parts[1])
+    assert [make_sampler("optional", graph, [3], weighted=weighted).weighted for weighted in (True, False)] == [
+        True,
+        False,
+    ]
 
 
 def test_commands_take_it(parts, tmp_path, capsys):

@@ -80,7 +80,7 @@ class Cooperation:
         )
         span = tuple(owners.bounds[comm.rank : comm.rank + 2].tolist()) if plan.topology == "partitioned" else None
         self._sampler = make(sampler, graph, fanouts, replace=replace, weighted=weighted, seed=seed, span=span)
-        self._sampler.by_several, self._weighted = True, weighted
+        self._sampler.by_several, self._weighted = True, self._sampler.weighted
         self._id = graph.indices.dtype
         self._dealt = np.empty(0, dtype=np.int64)  # workers of spread seeds, alike in every batch
         self.evenness = SeedBalance()

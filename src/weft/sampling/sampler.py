@@ -47,7 +47,7 @@ class Sampler(ABC):
     budgets: ClassVar[bool] = False  # are fanouts numbers of vertices that a layer draws from the whole graph?
     equal_edges: ClassVar[bool] = True  # if not, `source_weights` says what edges count for, and convolutions must sum
 
-    weighted = False  # are neighbours drawn by the weights of their edges?
+    weighted = False  # are neighbours drawn with other chances than equal ones, as by the weights of their edges?
     by_several = False  # do several draw for a batch, each for some of its vertices?
 
     def __init__(
@@ -223,7 +223,9 @@ def make_sampler(
     """The sampler of this name, with the options that it takes."""
     kind = check_options(sampler, replace, weighted)
     options = {name: True for name, given in (("replace", replace), ("weighted", weighted)) if given}
-    return kind(graph, fanouts, **options, **common)
+    made = kind(graph, fanouts, **options, **common)
+    made.weighted = made.weighted or weighted
+    return made
 
 
 def check_options(sampler: str, replace: bool, weighted: bool) -> type[Sampler]:

@@ -81,7 +81,8 @@ def _factors(call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[
     program, layer = call.program, call.layer
     if program.graph is None or program.weighted:
         raise ModelError(
-            f"{call.conv} needs uniform sampling from a graph whose degrees are known: drop weighted sampling"
+            f"{call.conv} needs uniform sampling from a graph whose degrees are known: drop weighted, or choose another "
+            f"sampler"
         )
     graph_loops = program.graph.self_loops
 
