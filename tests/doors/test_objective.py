@@ -265,6 +265,19 @@ def test_what_is_learned_besides_is_in_the_model(parts):
         assert weft.train(graph, sage(6, 4), objective=objective, dtype=dtype, **common).history
 
 
+class Dropping(Wrapping):
+    """Drops in its loss."""
+
+    def loss(self, model, rows, targets):
+        return F.cross_entropy(F.dropout(model.head(rows), 0.5), self.labels_at(targets.ids), reduction="sum")
+
+
+def test_dropout_in_a_loss_is_sent_to_the_model_where_a_batch_is_shared(parts):
+    words = r"Dropping.loss\(\) draws random numbers .*dropout belongs into the model's forward"
+    with pytest.raises(TrainingError, match=words):
+        weft.train(parts[1], sage(6, 4), objective=Dropping(), fanouts=[4, 3], epochs=1, micro_batches=2)
+
+
 def test_its_tensors_and_modules_are_moved():
     objective = Headed()
     objective.weight, objective.table = torch.ones(4), np.ones(4)

@@ -79,7 +79,8 @@ class Halves(NamedTuple):
         if self.by is not None:
             raise TrainingError(
                 f"{who} draws random numbers by {self.by} for each of the examples, which several workers (or "
-                f"micro-batches) would draw otherwise: draw as many whatever a batch has, or train on one worker"
+                f"micro-batches) would draw otherwise: draw as many whatever a batch has (dropout belongs into the "
+                f"model's forward, with the head that it is in), or train on one worker"
             )
 
 
