@@ -18,9 +18,12 @@ from weft.cluster import Launcher
 from weft.errors import ConfigError, TrainingError, WeftError
 from weft.graph import Graph
 from weft.keys import seeded
+from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
+from weft.training import load_model
 from weft.training.objectives import move, set_up
+from weft.training.objectives.links import LinkObjective
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -376,6 +379,51 @@ def test_the_command_takes_it(parts, tmp_path, capsys):
     with pytest.raises(SystemExit):
         cli.main(["train", "--help-all"])
     assert "plugin's name" in capsys.readouterr().out
+
+
+class Quantiles(weft.VertexObjective):
+    """Two numbers of a vertex, which are no classes."""
+
+    name = "quantiles"
+
+    def width(self, graph, settings):
+        return 2
+
+    def loss(self, model, rows, targets):
+        return (rows - self.labels_at(targets.ids)[:, None]).square().sum()
+
+    def score(self, rows, vertices):
+        return 0, 1
+
+
+class Ranked(LinkObjective):
+    """Links, by another name."""
+
+    name = "ranked"
+
+
+@pytest.mark.parametrize(
+    ("objective", "words"),
+    [
+        (Quantiles, "--what predictions: a model of task = 'quantiles' predicts no classes: write its embeddings"),
+        (Ranked, "--what predictions: a model of links predicts no classes: write its embeddings"),
+    ],
+)
+def test_what_is_embedded_is_known_by_the_objective(parts, tmp_path, capsys, objective, words):
+    OBJECTIVES.register(objective)
+    flags = ["--task", objective.name, "--hidden", "8", "--fanouts", "3,3", "--epochs", "1", "--threads", "1"]
+    of_links = ["--decoder", "mlp"] if objective is Ranked else []
+    assert cli.main(["train", str(parts[1]), *flags, *of_links, "--out", str(tmp_path / "model")]) == 0
+    embed = ["embed", str(parts[1]), "--model", str(tmp_path / "model"), "--out", str(tmp_path / "rows.npy")]
+    assert cli.main([*embed, "--what", "predictions"]) == 2
+    assert words in capsys.readouterr().err
+    assert cli.main(embed) == 0
+    graph = Graph.open(parts[1])
+    trained = load_model(tmp_path / "model", graph)
+    inferred = weft.training.infer(encoder_of(trained.model), trained.graph)
+    wanted = inferred.outputs if of_links else inferred.embeddings
+    order = slice(None) if graph.original_ids is None else np.argsort(graph.original_ids)
+    np.testing.assert_allclose(np.load(tmp_path / "rows.npy"), wanted[order], rtol=1e-5)
 
 
 def test_it_is_passed_as_an_object(parts):

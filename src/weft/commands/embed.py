@@ -83,8 +83,12 @@ def run(args: argparse.Namespace) -> int:
     device = weft.training.device_of("cpu" if sharded else args.device, World())
     graph = weft.Graph.open_lists(args.graph)
     trained = weft.training.load_model(args.model, graph)
-    if trained.settings.task.name == "link" and args.what != "embeddings":
-        raise ConfigError(f"--what {args.what}: a model of links predicts no classes: write its embeddings")
+    if args.what != "embeddings" and not trained.tells_classes:
+        of = "links" if trained.settings.of_links else f"task = {trained.settings.task.name!r}"
+        raise ConfigError(
+            f"--what {args.what}: a model of {of} predicts no classes: write its embeddings, or take its rows from "
+            f"Python, weft.infer(model, graph).outputs"
+        )
     for text in weft.training.unused_by(encoder_of(trained.model), trained.graph, trained.settings.sampling.weighted):
         print(f"note  {text}")
     if trained.edited:
@@ -112,7 +116,7 @@ def _values(args: argparse.Namespace, trained: weft.training.TrainedModel, devic
     dtype = weft.training.dtype_for(trained.settings)
     encoder = encoder_of(trained.model).to(device, dtype)
     inference = weft.training.inferred(encoder, trained.graph, dtype, threads)
-    of_outputs = args.what != "embeddings" or trained.settings.task.name == "link"
+    of_outputs = args.what != "embeddings" or trained.settings.of_links
     return inference.outputs if of_outputs else inference.embeddings
 
 

@@ -57,13 +57,13 @@ CONDITIONS = {
     "width": Condition(
         "a model that is made by its own code",
         "say it there",
-        lambda settings: settings.model.file is None or settings.task.name == "link",
+        lambda settings: settings.model.file is None or settings.of_links,
     ),
     "attention": Condition("the model {model}", f"choose one of {', '.join(_ATTENTION)}", _model(*_ATTENTION)),
     "relational": Condition("the model {model}", f"choose one of {', '.join(_RELATIONAL)}", _model(*_RELATIONAL)),
     "norm": Condition("the model {model}", "choose another model", _model(but=_OWN_WAY)),
     "jk": Condition("the model {model}", "choose another model", _model(but=(*_OWN_WAY, *_RELATIONAL))),
-    "links": Condition("task = '{task}'", "set task = 'link'", lambda settings: settings.task.name == "link"),
+    "links": Condition("task = '{task}'", "set task = 'link'", lambda settings: settings.of_links),
     "margin": Condition("loss = '{loss}'", "set loss = 'margin'", lambda settings: settings.task.loss == "margin"),
     "batches": Condition(
         "training on the full graph", "drop full_graph", lambda settings: not settings.sampling.full_graph
@@ -209,7 +209,7 @@ def check_own_model(settings: "Settings", decodes: bool) -> None:
     """Refuse what would make a model, where there is one already. `decodes`: with a decoder of links?"""
     own = {key for key in DEFAULTS if "named" in FIELDS[key].metadata["binds"]} | {"model"}
     own |= {"decoder"} if decodes else set()
-    own |= {"hidden"} if decodes or settings.task.name != "link" else set()  # of a decoder that is made
+    own |= {"hidden"} if decodes or not settings.of_links else set()  # of a decoder that is made
     refuse(settings, own, "a model that is made already", "give the model's name in its place", even_off=True)
 
 

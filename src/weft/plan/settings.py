@@ -172,6 +172,12 @@ class Settings:
             )
         return list(fanouts)
 
+    @property
+    def of_links(self) -> bool:
+        """Are links learned, by Weft's objective or one that is derived from it?"""
+        name = self.task.name
+        return name == "link" or (name != "vertex" and OBJECTIVES.get(name).of_links)
+
     def _check(self) -> None:
         """Refuse settings that contradict each other."""
         fanouts, layers, sampling, model = self.sampling.fanouts, self.model.layers, self.sampling, self.model
@@ -191,7 +197,7 @@ class Settings:
                 f"as 4096"
             )
         asked = "hits" in self.given or self.task.metric == "hits"
-        if self.task.name == "link" and asked and self.task.hits > self.task.eval_negatives:
+        if self.of_links and asked and self.task.hits > self.task.eval_negatives:
             raise ConfigError(
                 f"hits = {self.task.hits} is more than eval_negatives = {self.task.eval_negatives}, among which each link "
                 f"is ranked, so that every link would be a hit: lower hits, or set more eval_negatives"

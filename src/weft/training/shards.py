@@ -53,7 +53,7 @@ def embed_by_tasks(
         raise ConfigError("a decoupled model computes all vertices at once: embed without --on ray")
     if len(pieces_of(graph)) > 1:
         check_rows(encoder, graph.num_features)
-    out, link = Path(os.path.realpath(out)), settings.task.name == "link"
+    out, link = Path(os.path.realpath(out)), settings.of_links
     place = graph.remote.url if graph.remote else str(graph.path.absolute())
     job = {"graph": place, "model": str(model.absolute()), "what": what, "link": link}
     state = (model / "state.json").read_text()  # which has the sums of the parameters

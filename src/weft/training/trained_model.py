@@ -18,6 +18,7 @@ from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import dtype_for, make_model
+from weft.training.objectives import objective_named, width_by
 from weft.training.own_code import code_of, edited
 
 _MANY = 6  # names that an error shows
@@ -32,6 +33,12 @@ class TrainedModel(NamedTuple):
     graph: Graph  # with the classes of the model
     several_labels: bool  # may a vertex have several at once?
     edited: list[str]  # classes of the user's own whose code is not what it was when it was saved
+
+    @property
+    def tells_classes(self) -> bool:
+        """Are its rows of classes, as wide as its objective wants them?"""
+        wide = width_by(objective_named(self.settings), self.graph, self.settings)
+        return not self.settings.of_links and 0 < wide == self.graph.num_classes
 
 
 def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph, kept: Kept = NOTHING_KEPT) -> None:
@@ -65,7 +72,7 @@ def load_model(folder: Path, graph: Graph) -> TrainedModel:
         known = facts.get("graph") or {"num_classes": facts["classes"]}  # {...}: as versions before 0.2 saved it
         settings = Settings.restored(facts["settings"], str(folder))
         wanted = _Known(facts["features"], tuple(facts.get("widths", ())), known)
-        applied = wanted.on(graph, folder, tells_classes=settings.task.name != "link")
+        applied = wanted.on(graph, folder, tells_classes=not settings.of_links)
     model = make_model(settings, applied).to(dtype_for(settings))
     if takes_types(encoder_of(model)):
         wanted.check_relations(graph, applied, folder)

@@ -29,6 +29,7 @@ class LinkObjective(Objective):
 
     name: ClassVar[str] = "link"
     help: ClassVar[str] = "which vertices are linked: edges of the graph"
+    of_links: ClassVar[bool] = True
     exchanges: ClassVar[bool] = True
 
     def setup(self, graph: Graph, settings: Settings) -> Self:

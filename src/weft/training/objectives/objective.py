@@ -123,6 +123,7 @@ class Objective(ABC):
 
     name: ClassVar[str]  # as settings and the command line say it
     help: ClassVar[str] = ""
+    of_links: ClassVar[bool] = False  # are its examples links, which have settings of their own?
     exchanges: ClassVar[bool] = False  # does the loss need rows that other workers compute?
     graph: Graph  # that messages go over; set by `setup`
     # Of all vertices, where they have any; set by `setup`, moved to the run's device. As the graph has them (int32, mapped),
