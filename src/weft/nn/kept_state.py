@@ -208,7 +208,7 @@ class Unlisted:
             (at, name): (value, _copied(value))
             for at, thing in self._things.items()
             for name, value in _own(thing).items()
-            if isinstance(value, list | deque | dict | set) and not _is_of_library(thing)
+            if isinstance(value, list | deque | dict | set | np.ndarray) and not _is_of_library(thing)
         }
 
     def changed(self) -> Kept:
@@ -411,6 +411,8 @@ def _is_another(now: Tensor, before: Tensor) -> bool:
 def _alike(now: object, before: object) -> bool:
     """Do containers hold the same? Where they can't be compared, they don't."""
     try:
+        if isinstance(now, np.ndarray):
+            return now is before or np.array_equal(now, cast(np.ndarray, before), equal_nan=now.dtype.kind in "fc")
         return bool(now == before)
     except (RuntimeError, ValueError):  # tensors among what they hold
         return False

@@ -552,12 +552,25 @@ def test_the_best_epochs_model_is_what_it_kept_then(graph, tmp_path, resumed):
         assert right[graph.seeds(split)].mean() == pytest.approx(figure)
 
 
-def test_what_checkpoints_are_without_is_told_once(graph, tmp_path):
+class Counting(Keeping):
+    """Counts in an array of numpy's; another one stays as it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen_of, self.never = np.zeros(3), np.full(3, np.nan)
+
+    def forward(self, x, edge_index):
+        self.seen_of += self.training
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize(("make", "seen"), [(lambda: Keeping(listed=True), "seen"), (Counting, "seen_of")])
+def test_what_checkpoints_are_without_is_told_once(graph, tmp_path, make, seen):
     usual, events = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
     chosen = Settings.of(epochs=2, checkpoint=tmp_path, **usual)
-    Trainer(graph, Keeping(listed=True), chosen, events.append).fit()
+    Trainer(graph, make(), chosen, events.append).fit()
     (text,) = (text for text in told(events) if "without" in text)
-    assert text.startswith("checkpoints are without seen of the model, which training changes")
+    assert text.startswith(f"checkpoints are without {seen} of the model, which training changes")
 
 
 def test_extra_state_that_is_no_tensor_is_refused(graph):
