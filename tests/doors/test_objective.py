@@ -155,7 +155,7 @@ def test_what_is_known_by_ids_of_import_is_put_in_order(ranks, parts):
 class Regression(weft.VertexObjective):
     """Numbers that are no labels."""
 
-    labelled = False
+    labelled, metric = False, "error"
 
     def __init__(self, wanted):
         self.wanted = wanted
@@ -175,6 +175,7 @@ def test_numbers_are_learned_of_a_graph_without_labels():
     with pytest.raises(WeftError, match="this graph has no labels"):
         weft.train(graph, sage(3, 1), fanouts=[4, 3], epochs=1)
     trained = weft.train(graph, sage(3, 1), objective=Regression(x.sum(1)), fanouts=[4, 3], epochs=40, log="json")
+    assert [*trained.history[-1]["figures"]] == ["error"]
     assert trained.history[-1]["loss"] < 0.5 * trained.history[0]["loss"]
     some = torch.arange(60) % 3
     data.y = torch.where(some == 0, -1, some)

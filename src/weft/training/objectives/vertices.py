@@ -79,7 +79,8 @@ class VertexObjective(Objective):
                 "no vertex is both labelled and in the training split: import the graph with --split 60/20/20"
             )
         self.labels = None if graph.labels is None else self._kept(graph.labels)
-        self.metric = "micro-F1" if graph.multi_label else "accuracy"
+        if type(self).metric == Objective.metric:  # none of its own
+            self.metric = "micro-F1" if graph.multi_label else "accuracy"
         return self
 
     def labels_at(self, vertices: Tensor) -> Tensor:
