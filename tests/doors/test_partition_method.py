@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -101,9 +102,10 @@ def test_so_is_one_that_gives_none_for_hosts(whole, monkeypatch, gives, words):
 @pytest.mark.parametrize(
     ("words", "want"),
     [
-        ({"share": "0.5", "rounds": "2"}, (0.5, 2, None)),
-        ({"rounds": "2"}, (None, 2, None)),
-        ({"share": "2", "rounds": "1", "table": "5"}, (2.0, 1, "5")),
+        ({"share": "0.5", "rounds": "2"}, (0.5, 2, None, None)),
+        ({"rounds": "2"}, (None, 2, None, None)),
+        ({"rounds": "2", "place": "a/b.npy"}, (None, 2, None, Path("a/b.npy"))),
+        ({"share": "2", "rounds": "1", "table": "5"}, (2.0, 1, "5", None)),
         (
             {"share": "much", "rounds": "1"},
             "option share=much of method 'optional' is not possible: give a value of its kind$",
@@ -121,6 +123,7 @@ def test_options_are_of_the_kinds_that_are_declared(words, want):
         rounds: int
         share: float | None = None
         table: str | None = None
+        place: Path | None = None
         name, help = "optional", "What its options say."
 
         def allocate(self, graph, goal):
@@ -131,7 +134,7 @@ def test_options_are_of_the_kinds_that_are_declared(words, want):
             make_method("optional", words)
     else:
         made = make_method("optional", words)
-        assert (made.share, made.rounds, made.table) == want
+        assert (made.share, made.rounds, made.table, made.place) == want
 
 
 def test_a_method_is_not_called_auto():

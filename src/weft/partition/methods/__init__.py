@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, get_args, get_type_hints
 
 import numpy as np
@@ -49,7 +50,7 @@ def make_method(name: str, options: Mapping[str, Any] | None = None) -> Partitio
             raise ConfigError(f"method {name!r} has no option {option!r}: {able}")
     needed: list[str] = [field.name for field in fields(kind) if _is_needed(field)] if is_dataclass(kind) else []
     if missing := [option for option in needed if option not in (options or {})]:
-        raise ConfigError(f"method {name!r} needs its option {missing[0]}: give it, as in --option {missing[0]}=...")
+        raise ConfigError(f"method {name!r} needs its option {missing[0]}: give it (`weft partition --option`)")
     given = {
         option: _converted(name, option, _kinds(kind, option, known[option]), known[option], value)
         for option, value in (options or {}).items()
@@ -71,7 +72,7 @@ def _kinds(method: type[PartitionMethod], option: str, default: object) -> set[o
 
 
 def _converted(method: str, option: str, kinds: set[object], default: object, value: Any) -> Any:
-    """A word of the command line as a number or truth, if the option may be one; other values as they are."""
+    """A word of the command line as a number, truth or path, if the option may be one; other values as they are."""
     if not isinstance(value, str):
         return value
     if bool in kinds and value in ("true", "false"):
@@ -82,5 +83,7 @@ def _converted(method: str, option: str, kinds: set[object], default: object, va
                 return number(value)
     if str in kinds:
         return value
+    if any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in kinds):
+        return Path(value)
     like = "" if default is MISSING or default is None else f", such as {default}"
     raise ConfigError(f"option {option}={value} of method {method!r} is not possible: give a value of its kind{like}")
