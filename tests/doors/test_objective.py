@@ -21,7 +21,7 @@ from weft.keys import seeded
 from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
-from weft.training import load_model
+from weft.training import load_model, of_all_workers
 from weft.training.objectives import move, set_up
 from weft.training.objectives.links import LinkObjective
 
@@ -215,6 +215,34 @@ def test_all_workers_go_by_one_figure(ranks, parts, monkeypatch, patience):
     words = r"OfOneWorker.measure\(\) gave accuracy = .* on worker 0, .* on worker 1: .* \(comm.sum\)"
     with pytest.raises(TrainingError, match=words):
         ranks(2, fit)
+
+
+class Median(weft.VertexObjective):
+    """Measures what is no sum."""
+
+    name = metric = "median"
+
+    def measure(self, model, split, outputs, comm):
+        vertices, rows = of_all_workers(outputs, comm)
+        assert np.array_equal(vertices, np.sort(self.seeds[split]))
+        return {"median": float(rows[:, 0].median())}
+
+
+@pytest.mark.parametrize("how", ["sampled", "exact"])
+def test_figures_that_are_no_sums_are_of_all_workers(ranks, parts, how):
+    def measured(world):
+        graph = Graph.open(parts[world.size])
+        settings = weft.Settings.of(fanouts=(3, 2), batch_size=100, threads=1, evaluation=how)
+        with seeded(1):
+            model = sage(graph.num_features, graph.num_classes)
+        plan = Plan.from_dict(PLANS["gdp"]) if world.size > 1 else None
+        objective = set_up(Median(), graph, settings)
+        trainer = weft.Trainer(graph, model, settings, world=world, plan=plan, objective=objective)
+        figures = trainer.measure("validation")
+        trainer.close()
+        return figures["median"]
+
+    assert ranks(3, measured) == pytest.approx(ranks(1, measured) * 3, rel=1e-4)
 
 
 def test_a_loss_without_a_gradient_is_named(parts):

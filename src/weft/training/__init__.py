@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         Targets,
         VertexObjective,
         objective_named,
+        of_all_workers,
         probabilities,
         set_up,
         wrapped_by,
@@ -35,4 +36,15 @@ if TYPE_CHECKING:
 else:
     __getattr__ = lazy_face(__name__)
 
-__all__ = ["Loader", "Objective", "Result", "Run", "Targets", "Trainer", "VertexObjective", "infer", "parallel"]
+__all__ = [
+    "Loader",
+    "Objective",
+    "Result",
+    "Run",
+    "Targets",
+    "Trainer",
+    "VertexObjective",
+    "infer",
+    "of_all_workers",
+    "parallel",
+]

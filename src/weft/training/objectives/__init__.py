@@ -10,7 +10,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.plugins import OBJECTIVES
-from weft.training.objectives.objective import Examples, Objective, Outputs, Targets
+from weft.training.objectives.objective import Examples, Objective, Outputs, Targets, of_all_workers
 from weft.training.objectives.vertices import (
     ChosenVertices,
     LossObjective,
@@ -39,6 +39,7 @@ __all__ = [
     "move",
     "objective_for",
     "objective_named",
+    "of_all_workers",
     "probabilities",
     "set_up",
     "width_by",

@@ -84,6 +84,23 @@ class Halves(NamedTuple):
             )
 
 
+def of_all_workers(outputs: Outputs, comm: Communicator) -> tuple[np.ndarray, Tensor]:
+    """The vertices of all workers in the order of their ids, and their rows [n, numbers] in float64, on each of them.
+
+    For figures that are no sums over vertices. All workers call this together; some may have no outputs.
+    """
+    ids, rows = [np.empty(0, dtype=np.int64)], [np.empty(0)]
+    for vertices, out in outputs:
+        ids.append(vertices.astype(np.int64))
+        rows.append(out.detach().double().cpu().numpy().ravel())
+    mine = np.concatenate(ids), np.concatenate(rows)
+    (their_ids, _), (their_rows, _) = comm.arrays_to_all(mine, "evaluate")
+    all_ids = np.concatenate([mine[0], their_ids])
+    order = np.argsort(all_ids)
+    all_rows = np.concatenate([mine[1], their_rows]).reshape(len(order), -1 if len(order) else 0)
+    return all_ids[order], torch.from_numpy(all_rows[order])
+
+
 class Targets(Movable, ABC):
     """This worker's examples of a part of a batch: which of the rows that its model computes are theirs."""
 
