@@ -5,7 +5,7 @@ from abc import abstractmethod
 import numpy as np
 
 from weft.errors import InputError
-from weft.graph import running_sum
+from weft.graph import edge_arrays, running_sum
 from weft.keys import mix64_array
 from weft.sampling.sampler import DrawnHop, Numbering, Sampler
 from weft.threads import cached_property
@@ -51,6 +51,16 @@ class ListSampler(Sampler):
         """The vertices' lists one after the other, [sum of degrees]."""
         degrees = self.degrees(vertices)
         return self._graph.indices[self._edges(vertices, degrees, counted(degrees))]
+
+    def edge_values(self, name: str, vertices: np.ndarray) -> np.ndarray:
+        """The edge_weight, edge_type or edge_features of the vertices' lists one after the other, [sum of degrees, ...]."""
+        of_all = edge_arrays(self._graph).get(name)
+        if of_all is None:
+            raise InputError(
+                f"sampler {self.name!r} asks for {name}, which this graph's edges lack: import it with them"
+            )
+        degrees = self.degrees(vertices)
+        return of_all[self._edges(vertices, degrees, counted(degrees))]
 
     def original(self, vertices: np.ndarray) -> np.ndarray:
         """The vertices' ids at import, [vertices]: this graph's are others where partitioning has renumbered it."""

@@ -104,6 +104,18 @@ def test_lists_can_be_read():
     assert sampler.neighbours(vertices).tolist() == np.concatenate(want).tolist()
 
 
+def test_values_of_edges_can_be_read():
+    lists = random_lists(100, 900)
+    vertices = np.array([17, 13, 50])
+    at = np.concatenate([np.arange(lists.indptr[v], lists.indptr[v + 1]) for v in vertices])
+    weights, features = np.arange(900, dtype=np.float32), np.arange(1800, dtype=np.float32).reshape(900, 2)
+    sampler = Lowest(graph_of(lists, edge_weight=weights, edge_features=features), [1], span=(10, 60))
+    assert np.array_equal(sampler.edge_values("edge_weight", vertices), weights[at])
+    assert np.array_equal(sampler.edge_values("edge_features", vertices), features[at])
+    with pytest.raises(InputError, match="sampler 'lowest' asks for edge_type, which this graph's edges lack"):
+        sampler.edge_values("edge_type", vertices)
+
+
 @pytest.mark.parametrize("wanted", [9, 60])
 def test_lists_that_are_not_here_are_named(wanted):
     """Counted from the first one that is here, a vertex before it would be one from the end."""
