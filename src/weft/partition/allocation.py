@@ -99,7 +99,7 @@ def equal_hosts(parts: int, hosts: int) -> tuple[int, ...]:
 
 
 def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
-    """The graph of some vertices (rising) and the edges between them; original ids, labels and splits are kept."""
+    """The graph of some vertices (rising) and the edges between them; of vertices all is kept but features and names."""
     names = np.full(graph.num_vertices, -1, dtype=graph.indices.dtype)
     names[members] = np.arange(len(members))
     lengths, kept = np.empty(len(members), dtype=np.int64), []
@@ -115,6 +115,8 @@ def induced_subgraph(graph: Graph, members: np.ndarray) -> Graph:
         np.concatenate(kept),
         labels=None if graph.labels is None else graph.labels[members],
         split=None if graph.split is None else graph.split[members],
+        vertex_type=None if graph.vertex_type is None else graph.vertex_type[members],
+        vertex_type_names=graph.vertex_type_names,
         original_ids=members if graph.original_ids is None else graph.original_ids[members],
         num_classes=graph.num_classes,
     )

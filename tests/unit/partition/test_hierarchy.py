@@ -1,5 +1,7 @@
 """Two levels: parts stay within their host, hosts and workers get their shares, and any graph will do."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from slow_partition import NASTY, edges_of, random_graph
@@ -51,10 +53,13 @@ def test_hosts_come_first(graph):
 
 def test_the_graph_inside_a_host():
     graph = random_graph(0)
+    kinds = np.arange(graph.num_vertices, dtype=np.uint8) % 3
+    graph = replace(graph, vertex_type=kinds, vertex_type_names=("a", "b", "c"))
     members = np.flatnonzero(np.random.default_rng(1).random(graph.num_vertices) < 0.5)
     within = induced_subgraph(graph, members)
     wanted = [(u, v) for u, v in edges_of(graph) if u in members and v in members]
     assert [(members[u], members[v]) for u, v in edges_of(within)] == wanted
+    assert (within.vertex_type == kinds[members]).all() and within.vertex_type_names == ("a", "b", "c")
     assert (within.split == graph.split[members]).all() and (within.original_ids == members).all()
     nobody = induced_subgraph(Graph.from_arrays(np.array([[0, 1], [1, 0]])), np.array([0]))
     assert nobody.num_vertices == 1 and nobody.num_edges == 0
