@@ -9,7 +9,7 @@ from exactness import HOME, check_exact, make_parts, sage, trained
 from torch_geometric.nn import GCN
 
 from weft import cli
-from weft.errors import InputError, ModelError
+from weft.errors import ConfigError, InputError, ModelError
 from weft.graph import Graph
 from weft.plugins import SAMPLERS
 from weft.sampling import ListSampler, counted, make_sampler
@@ -105,6 +105,20 @@ class OptionalSampler(OldestSampler):
 
     def __init__(self, graph, fanouts, *, weighted=False, **common):
         super().__init__(graph, fanouts, **common)
+
+
+def test_a_constructor_that_does_not_take_what_samplers_are_given_is_refused():
+    class NarrowSampler(OldestSampler):
+        def __init__(self, graph, fanouts, seed=0):
+            super().__init__(graph, fanouts, seed=seed)
+
+    class OptionlessSampler(OldestSampler):
+        options = frozenset({"replace"})
+
+    for kind, name in ((NarrowSampler, "threads"), (OptionlessSampler, "replace")):
+        words = rf"{kind.__name__}: its constructor got an unexpected .* '{name}': let it be __init__\(self, graph"
+        with pytest.raises(ConfigError, match=words):
+            SAMPLERS.register(kind)
 
 
 def gcn(width, classes):

@@ -1,5 +1,6 @@
 """A batch's seeds to blocks, hop by hop, each draw a pure function of its key: what samplers share, and the usual one."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -68,6 +69,17 @@ class Sampler(ABC):
         self._want_edges = bool(edge_arrays(graph))
         self._first, self._end = span or (0, len(graph.indptr) - 1)
         self._indptr = graph.indptr[self._first : self._end + 1]
+
+    @classmethod
+    def check_class(cls) -> None:
+        """Refuse a constructor that does not take what samplers are given."""
+        try:
+            inspect.signature(cls).bind(None, [], **dict.fromkeys([*Common.__annotations__, *cls.options]))
+        except TypeError as error:
+            raise ConfigError(
+                f"{cls.__name__}: its constructor {error}: let it be __init__(self, graph, fanouts, *, ..., **common), with "
+                f"its options, and hand common on"
+            ) from None
 
     @classmethod
     def fanouts_like(cls, graph: Graph, fanouts: Sequence[int]) -> list[int]:
