@@ -9,12 +9,13 @@ from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
 from weft.errors import ConfigError, ModelError
-from weft.exchange import Owners
+from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.partition import TrainingTask, allocate
-from weft.placements import Cooperation, Position, View, placement_named
+from weft.placements import Cooperation, Moves, Position, View, placement_named
 from weft.plan import Plan
+from weft.planner.counts import CountedBatch, Counts, Key, PlacedHop
 from weft.plugins import PLACEMENTS
 
 PLANS = {
@@ -56,6 +57,30 @@ def test_what_is_no_layer_is_refused(ranks, parts, monkeypatch, wrong):
         ConfigError, match=r"the placement 'shared' built a .*: let build.* give a layer and the vertices"
     ):
         check_exact(ranks, parts, sage, {"shared": {"layers": ["shared", "shared"], **HOME}})
+
+
+def test_a_layer_without_the_teams_communicator_is_refused(ranks, parts, monkeypatch):
+    shared = PLACEMENTS.get("shared")
+    build = shared.build
+
+    def alone(*given):
+        layer, needed = build(*given)
+        layer.comm = Communicator()
+        return layer, needed
+
+    monkeypatch.setattr(shared, "build", alone)
+    words = r"the placement 'shared' built a layer .* among 1 workers, not 2: make it with comm=team.compute"
+    with pytest.raises(ConfigError, match=words):
+        ranks(2, trained, parts[2], sage, {"layers": ["shared", "shared"], **HOME}, {})
+
+
+def test_what_is_counted_in_other_ways_from_batch_to_batch_is_told():
+    placed = PlacedHop(Key(0, "owner"), placement_named("shared"), "owner", "input")
+    batches = [CountedBatch(np.zeros(2), np.zeros(1), moves={placed: Moves(pairs=of)}) for of in (np.zeros(2), 0.0)]
+    with pytest.raises(
+        ConfigError, match=r"the placement 'shared' counted pairs = array.* in one batch, 0.0 in another"
+    ):
+        Counts.of([batches], np.ones(2) / 2, 1.0, lambda figures: figures)
 
 
 @pytest.mark.parametrize("layers", [["shared", "push"], ["push", "shared"]])

@@ -189,7 +189,7 @@ class Cooperation:
 
     def _placed(self, hop: Hop, index: int) -> tuple[Layer, np.ndarray]:
         built = self.placements[index].build(hop, self._positions[index], self.team)
-        layer, needed = _checked(built, self.plan.layers[index], self._id)
+        layer, needed = _checked(built, self.plan.layers[index], self._id, self.team.comm.size)
         number = len(self.placements) - 1 - index
         of_drawn = None if self._sampler.equal_edges else self._sampler.counted_for(number, hop.vertices)
         if of_drawn is not None:  # it depends on sources alone, so whoever has an edge can tell what it counts for
@@ -278,10 +278,15 @@ def _tensors(graph: Topology, held: list[np.ndarray]) -> tuple[list[Tensor], lis
     return vertices, keys
 
 
-def _checked(built: object, name: str, id_type: np.dtype) -> tuple[Layer, np.ndarray]:
+def _checked(built: object, name: str, id_type: np.dtype, workers: int) -> tuple[Layer, np.ndarray]:
     """What a placement built; refused where it is not what it must be."""
     if isinstance(built, tuple) and len(built) == 2:
         layer, needed = built
+        if isinstance(layer, Layer) and layer.crosses and layer.comm.size != workers:
+            raise ConfigError(
+                f"the placement {name!r} built a layer in which rows travel among {layer.comm.size} workers, not {workers}: "
+                f"make it with comm=team.compute"
+            )
         if isinstance(layer, Layer) and isinstance(needed, np.ndarray) and needed.ndim == 1 and needed.dtype == id_type:
             return layer, needed
     raise ConfigError(

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
+from weft.errors import ConfigError
 from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, all_placements
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
@@ -126,6 +127,19 @@ def _arrays(record: Drawn | Moves) -> dict[str, np.ndarray]:
     return {name: value for name, value in vars(record).items() if isinstance(value, np.ndarray)}
 
 
+def _counted_otherwise(one: CountedBatch, other: CountedBatch) -> Exception:
+    """Why the figures of two batches can't be put together."""
+    for placed, moves in other.moves.items():
+        before = vars(one.moves[placed])
+        for name, value in vars(moves).items():
+            if np.shape(value) != np.shape(before[name]):
+                return ConfigError(
+                    f"the placement {placed.kind.name!r} counted {name} = {before[name]!r} in one batch, {value!r} in "
+                    f"another: let it be an array in all, also where it is nothing but zeros, or 0.0 in all"
+                )
+    return AssertionError("batches of a dry run have as many figures each")
+
+
 @dataclass(frozen=True)
 class Counts:
     """What was counted of the batches that were looked at, and how they stand for an epoch."""
@@ -144,7 +158,10 @@ class Counts:
         mine = np.empty((len(batches), len(weights), figures), dtype=np.float32 if figures > _WIDE else np.float64)
         for row, of_worker in zip(mine, batches, strict=True):
             for out, batch in zip(row, of_worker, strict=True):
-                np.concatenate(batch.arrays(), out=out, casting="same_kind")
+                arrays = batch.arrays()
+                if sum(map(len, arrays)) != figures:
+                    raise _counted_otherwise(batches[0][0], batch)
+                np.concatenate(arrays, out=out, casting="same_kind")
         whole, kind = gather(mine), batches[0][0]
         each = [(share, kind.with_figures(whole[:, at], seeds)) for at, share in enumerate(weights.tolist())]
         mean = np.einsum("wbf,b->wf", whole, weights.astype(whole.dtype))
