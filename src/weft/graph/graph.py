@@ -370,6 +370,7 @@ class Graph:
             labels,
             clean_split(source.split),
             vertex_type=kinds,
+            names=source.names,
             num_classes=num_classes,
             class_names=source.class_names,
             vertex_type_names=source.vertex_type_names,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from weft.errors import InputError, reason_of
 from weft.graph.csr import running_sum
@@ -138,6 +139,8 @@ def _source_of_types(data: "HeteroData") -> Source:
         features_in_memory(*tables) if any(table.shape[1] for table in tables) else (),
         labels,
         split,
+        # As the data numbers them: each type by itself.
+        names=pa.array(np.concatenate([np.arange(count) for count in counts])) if several else None,
         num_edges=edge_index.shape[1],
         vertex_type=np.repeat(np.arange(len(names)), counts) if several else None,
         vertex_type_names=tuple(names) if several else None,

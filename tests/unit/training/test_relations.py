@@ -72,6 +72,7 @@ def test_from_the_command_line(graph, tmp_path, capsys):
     assert main(["embed", str(tmp_path / "g"), "--model", str(tmp_path / "model"), "--out", str(out)]) == 0
     table = pq.read_table(out)
     assert table.column("type").to_pylist() == ["author"] * 500 + ["paper"] * 2000
+    assert table.column("id").to_pylist() == [*range(500), *range(2000)]  # as the data numbers each type's
 
 
 def test_models_without_relations_ignore_types(graph):
