@@ -1,7 +1,10 @@
 """Training on links end to end: it learns, ranks as a slow loop does, resumes to the same bits, and leaks nothing."""
 
+import copy
 import json
 import shutil
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft import cli
 from weft.errors import ConfigError
-from weft.exchange import Owners
+from weft.exchange import Communicator, Owners
 from weft.graph import communities, split_links
 from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
@@ -22,7 +25,12 @@ from weft.planner.dry_run import DryRun
 from weft.training import EpochEnded, Finished, Started, Stepped, Trainer, make_model
 from weft.training.objectives import links as module
 from weft.training.objectives.links import LinkObjective, auc, ranks
+from weft.training.objectives.pairs import PairTargets
 from weft.training.planning import task_of
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exchange"))
+from test_communicator import comms
+from test_connections import meshed, together
 
 
 @pytest.fixture(scope="module")
@@ -176,6 +184,35 @@ def test_pieces_of_scores_grow_with_the_graph(graph, monkeypatch):
     monkeypatch.setattr(LinkObjective, "_loss_of", noted)
     run(graph, full_graph=True, layers=2, epochs=1)
     assert max(end - first for first, end in spans) == graph.num_vertices // 4  # of two pairs each
+
+
+def test_a_worker_with_all_rows_scores_and_copies_some_at_a_time(graph, monkeypatch):
+    """As the first one does where evaluation is exact, however many workers there are."""
+    objective, scored, copied = LinkObjective().setup(graph, settings()), [], []
+    model, vertices = make_model(settings(decoder="mlp"), graph).requires_grad_(False), objective.vertices("test")
+    rows = torch.randn(len(vertices), 16)
+    score, copy_rows = LinkPredictor.score, PairTargets.rows
+
+    def noted_score(self, heads, tails):
+        scored.append(len(heads))
+        return score(self, heads, tails)
+
+    def noted_rows(self, out, comm):
+        there = copy_rows(self, out, comm)
+        copied.append(len(there))
+        return there
+
+    alone = objective.measure(model, "test", [(vertices, rows)], Communicator())
+    monkeypatch.setattr(module, "_SCORES", 21 * 20)
+    monkeypatch.setattr(LinkPredictor, "score", noted_score)
+    monkeypatch.setattr(PairTargets, "rows", noted_rows)
+    with meshed(4) as (sockets, _):
+        made = comms(sockets)
+        held = [[(vertices, rows)], [], [], []]
+        got = together(lambda rank: objective.measure(copy.deepcopy(model), "test", held[rank], made[rank]), 4)
+    assert max(scored) == 20 and sum(scored) == objective.count("test")
+    assert max(copied) <= 20 * 22 < len(vertices)
+    assert all(figures == pytest.approx(alone) for figures in got)
 
 
 def test_batches_are_the_same_for_any_partition(graph, tmp_path):

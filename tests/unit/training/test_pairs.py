@@ -29,8 +29,9 @@ def holder(ids):
     return where[ids]
 
 
+@pytest.mark.parametrize("few", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 20])
-def test_rows_and_their_gradients(count):
+def test_rows_and_their_gradients(count, few):
     rng = np.random.default_rng(count)
     pairs = [pairs_of(held, rng, count) for held in HELD]
     table = torch.randn(9, 5, dtype=torch.float64, requires_grad=True)
@@ -38,9 +39,11 @@ def test_rows_and_their_gradients(count):
 
     def work(rank):
         own = table.detach()[torch.from_numpy(HELD[rank]).long()].requires_grad_()
-        ends = pair_targets(pairs[rank], places_in(HELD[rank]), len(HELD[rank]), holder, made[rank])
-        heads, tails = ends.of(ends.rows(own, made[rank]), 0, len(ends))
+        ends = pair_targets(pairs[rank], places_in(HELD[rank]), len(HELD[rank]), holder, made[rank], few)
+        rows = ends.rows(own, made[rank])
+        heads, tails = ends.of(rows, 0, len(ends))
         (heads.unsqueeze(1) * tails * weights[rank]).sum().backward()
+        assert len(rows) == (len(pairs[rank].ends()) if few else len(own) + sum(ends.route.receive_counts))
         return heads.detach(), tails.detach(), own.grad, ends.route
 
     with meshed(4) as (sockets, _):

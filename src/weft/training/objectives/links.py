@@ -149,7 +149,7 @@ class LinkObjective(Objective):
         """The vertices whose rows evaluation needs, in the order of their original ids."""
         if split not in self._vertices:
             marked = np.zeros(self.graph.num_vertices, dtype=bool)
-            for at in self._pieces(split, 1):
+            for at in self._pieces(self.count(split)):
                 marked[self.evaluated(split, at).ends()] = True
             chosen = np.flatnonzero(marked)
             ids = self.graph.original_ids
@@ -164,18 +164,20 @@ class LinkObjective(Objective):
         assert isinstance(model, LinkPredictor)
         task, like = self._settings.task, next(model.parameters())
         held, rows = _joined(outputs, like)
-        holders, place = self._holders(held, comm), places_in(held)
+        holders, place, links = self._holders(held, comm), places_in(held), self._links.parts[split]
+        pieces = self._pieces(len(links))
+        mine = np.concatenate([at[holders[self._ids(links.ends(at)[0])] == comm.rank] for at in pieces])
+        most = int(comm.sum(torch.bincount(torch.tensor([comm.rank]), torch.tensor([len(mine)]), comm.size)).max())
         # Links by twice their rank, whose sum over workers is exact; and the scores of each and of one negative.
         counts, scored = torch.zeros(2 * task.eval_negatives + 3, dtype=torch.int64), [np.empty((0, 2))]
         steps, strange = Steps(model.decoder), 0  # pairs whose scores are no number though their rows are
-        for at in self._pieces(split, comm.size):
-            mine = at[holders[self._ids(self._links.parts[split].ends(at)[0])] == comm.rank]
-            pairs = pair_targets(self.evaluated(split, mine), place, len(held), lambda ids: holders[ids], comm)
-            pairs = pairs.to(rows.device)
+        for some in self._pieces(most):  # as many as whoever holds most of the heads needs
+            drawn = self.evaluated(split, mine[some[0] : some[-1] + 1])
+            pairs = pair_targets(drawn, place, len(held), lambda ids: holders[ids], comm, few=True).to(rows.device)
             there = pairs.rows(rows, comm)
-            if len(mine):
+            if len(drawn):
                 with steps.undone():
-                    scores = model.score(*pairs.of(there, 0, len(mine)))
+                    scores = model.score(*pairs.of(there, 0, len(drawn)))
                 strange += 0 if there.isnan().any() else int(scores.isnan().sum())
                 counts += torch.bincount((2 * ranks(scores)).long().cpu(), minlength=len(counts))
                 scored.append(scores[:, :2].double().cpu().numpy())
@@ -192,11 +194,11 @@ class LinkObjective(Objective):
             figures[f"Hits@{task.hits}"] = int(counts[places <= task.hits].sum()) / whole
         return figures | {"AUC": auc(links, others, like.dtype)}
 
-    def _pieces(self, split: str, workers: int) -> Iterable[np.ndarray]:
-        """The places of a split's links, as many at a time as all workers score at once."""
-        size = max(1, workers * _SCORES // (1 + self._settings.task.eval_negatives))
-        for first in range(0, self.count(split), size):
-            yield np.arange(first, min(first + size, self.count(split)))
+    def _pieces(self, links: int) -> Iterable[np.ndarray]:
+        """The places of links of evaluation, as many at a time as a worker scores at once."""
+        size = max(1, _SCORES // (1 + self._settings.task.eval_negatives))
+        for first in range(0, links, size):
+            yield np.arange(first, min(first + size, links))
 
     def evaluated(self, split: str, at: np.ndarray) -> Pairs:
         """Links of a split with the negatives that they are ranked among: the same in every epoch, linked in no split."""

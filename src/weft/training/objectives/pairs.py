@@ -122,17 +122,22 @@ def places_in(held: np.ndarray) -> Places:
 
 
 def pair_targets(
-    pairs: Pairs, place: Places, held: int, worker_of: Callable[[np.ndarray], np.ndarray], comm: Communicator
+    pairs: Pairs,
+    place: Places,
+    held: int,
+    worker_of: Callable[[np.ndarray], np.ndarray],
+    comm: Communicator,
+    few: bool = False,
 ) -> PairTargets:
     """The way of the rows that this worker's pairs lack; all workers of the comm call this together.
 
     `place`: where this worker's vertices are among its `held` rows; the pairs' heads are among them. `worker_of`: who
-    holds the row of each vertex.
+    holds the row of each vertex. `few`: are but few of the held rows in these pairs, so that only these are copied?
     """
-    ids, heads = torch.from_numpy(pairs.heads.astype(np.int64)), torch.from_numpy(place(pairs.heads))
+    ids, heads = torch.from_numpy(pairs.heads.astype(np.int64)), place(pairs.heads)
     keys = None if pairs.keys is None else torch.from_numpy(pairs.keys)
     if comm.size == 1:
-        return PairTargets(ids, heads, torch.from_numpy(place(pairs.tails)), None, keys)
+        return PairTargets(ids, torch.from_numpy(heads), torch.from_numpy(place(pairs.tails)), None, keys)
     wanted, at = np.unique(pairs.tails, return_inverse=True)
     grouped = Grouped.by(worker_of(wanted), comm.size)
     own = grouped.of(comm.rank)
@@ -140,7 +145,15 @@ def pair_targets(
     ((requests, request_counts),) = comm.arrays([(wanted[remote], counts)], "sample")
     at_row = np.empty(len(wanted), dtype=np.int64)
     at_row[own] = place(wanted[own])
-    at_row[remote] = held + np.arange(len(remote))
-    total = held + len(remote)
-    route = Route(held, total, torch.from_numpy(place(requests)), request_counts, counts, None, None)
-    return PairTargets(ids, heads, torch.from_numpy(at_row[at.reshape(pairs.tails.shape)]), route, keys)
+    kept = held
+    own_from: Tensor | None = None
+    own_at: Tensor | None = None
+    if few:
+        used, there = np.unique(np.concatenate([heads, at_row[own]]), return_inverse=True)
+        heads, at_row[own] = np.split(there, [len(heads)])
+        kept, own_from, own_at = len(used), torch.from_numpy(used), torch.arange(len(used))
+    at_row[remote] = kept + np.arange(len(remote))
+    total, send = kept + len(remote), torch.from_numpy(place(requests))
+    route = Route(held, total, send, request_counts, counts, None, own_from, own_at)
+    tails = torch.from_numpy(at_row[at.reshape(pairs.tails.shape)])
+    return PairTargets(ids, torch.from_numpy(heads), tails, route, keys)
