@@ -215,6 +215,16 @@ def test_a_worker_with_all_rows_scores_and_copies_some_at_a_time(graph, monkeypa
     assert all(figures == pytest.approx(alone) for figures in got)
 
 
+def test_no_negative_is_drawn_to_see_that_all_vertices_are_ends(graph, monkeypatch):
+    given = settings(eval_negatives=200)
+    objective = LinkObjective().setup(graph, given)
+    monkeypatch.setattr(module, "_SURE", np.inf)
+    drawn = LinkObjective().setup(graph, given).vertices("test")
+    monkeypatch.undo()
+    objective.evaluated = None
+    assert np.array_equal(objective.vertices("test"), drawn)
+
+
 def test_batches_are_the_same_for_any_partition(graph, tmp_path):
     write_partitioned(graph, allocate(graph, 3, "metis"), 3, tmp_path / "parts")
     parts = weft.Graph.open(tmp_path / "parts")

@@ -22,6 +22,7 @@ from weft.training.objectives.objective import Halves, Objective, Outputs, Targe
 from weft.training.objectives.pairs import PairExamples, Pairs, PairTargets, pair_targets, places_in
 
 _SCORES = 1 << 17  # that a worker computes at once
+_SURE = 32  # draws a vertex, after which all were drawn: one in e^32 was not
 
 
 class LinkObjective(Objective):
@@ -148,9 +149,12 @@ class LinkObjective(Objective):
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs, in the order of their original ids."""
         if split not in self._vertices:
-            marked = np.zeros(self.graph.num_vertices, dtype=bool)
-            for at in self._pieces(self.count(split)):
-                marked[self.evaluated(split, at).ends()] = True
+            count, vertices = self.count(split), self.graph.num_vertices
+            surely = self._alike is None and count * self._settings.task.eval_negatives >= _SURE * vertices
+            marked = np.full(vertices, surely)
+            for at in () if surely else self._pieces(count):
+                pairs = self.evaluated(split, at)
+                marked[pairs.heads] = marked[pairs.tails] = True
             chosen = np.flatnonzero(marked)
             ids = self.graph.original_ids
             self._vertices[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
