@@ -26,6 +26,7 @@ from weft.nn import (
     Steps,
     check_can_run,
     check_rows,
+    encoder_of,
     in_mode,
     walk,
 )
@@ -68,8 +69,9 @@ def infer(
     """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
     `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` (bytes, or text
-    such as "2GB"), beyond that in temporary files under `scratch`.
+    such as "2GB"), beyond that in temporary files under `scratch`. Of a link predictor it is the encoder that runs.
     """
+    model = encoder_of(model)
     check_can_run(model)
     if isinstance(dtype, str):
         dtype = dtype_for(Settings.of(dtype=dtype))

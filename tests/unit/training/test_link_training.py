@@ -135,6 +135,7 @@ def test_a_users_model_is_trained_in_place(graph):
     result = weft.train(graph, encoder, task="link", fanouts=[5, 5], epochs=1, eval_negatives=5, log="json")
     assert isinstance(result.model, LinkPredictor)
     assert result.model.encoder is encoder
+    assert np.array_equal(weft.infer(result.model, graph).outputs, weft.infer(encoder, graph).outputs)
     assert not any(torch.equal(before[name], tensor) for name, tensor in encoder.state_dict().items())
 
 
