@@ -96,7 +96,11 @@ class Graph:
     def features_by_owner(self) -> Features:
         """The features, of which those are here that were fetched; refused where there are none."""
         if self.features is None or not self.num_features:
-            raise InputError("this graph has no features to train on: import it with features (--features or feat.npy)")
+            raise InputError(
+                "this graph has no features to train on: import it with features (--features or feat.npy); where rows are "
+                "to be learned, a vertex's number is its feature, data.x = torch.arange(n)[:, None], for a model that "
+                "begins with an nn.Embedding (docs/models.md)"
+            )
         return self.features
 
     @property
