@@ -73,7 +73,8 @@ def split_links(graph: Graph, shares: str, seed: int) -> LinkSplit:
         )
     ends = np.cumsum(parts_of_one)
     codes = _all_codes(graph)
-    part = _part(codes >> 1, ends, seed)
+    pieces = [_part(codes[first : first + _CHUNK] >> 1, ends, seed) for first in range(0, len(codes), _CHUNK)]
+    part = np.concatenate([np.empty(0, dtype=np.uint8), *pieces])
     parts = {name: Links(graph.num_vertices, codes[part == SPLITS[name]]) for name in ("train", *_HELD)}
     if not len(parts["train"]):
         raise InputError(
@@ -112,8 +113,13 @@ def _all_codes(graph: Graph) -> np.ndarray:
         src, dst = _edges(graph, first, end)
         codes = _pairs(src, dst, graph.num_vertices) * 2 + (src > dst)
         pieces.append(np.unique(codes[src != dst]))
-    codes = np.unique(np.concatenate(pieces))
-    return codes[np.diff(codes >> 1, prepend=-1) > 0]  # of both ways, the one from the lower id is first
+    codes = np.concatenate(pieces)
+    pieces.clear()
+    codes.sort()
+    pairs, new = codes >> 1, np.ones(len(codes), dtype=bool)
+    np.not_equal(pairs[1:], pairs[:-1], out=new[1:])
+    del pairs
+    return codes[new]  # of both ways, the one from the lower id is first
 
 
 def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:

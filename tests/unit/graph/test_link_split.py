@@ -1,5 +1,6 @@
 """Links: distinct pairs, split by key whatever the numbering; no message tells of one that is held out."""
 
+import tracemalloc
 from itertools import pairwise
 
 import numpy as np
@@ -69,6 +70,17 @@ def test_the_split_is_the_same_for_any_partition_and_size_of_pieces(graph, tmp_p
     assert edges_of(pieces.messages) == edges_of(whole.messages)
     other = split_links(graph, "80/10/10", 8)
     assert set(pairs_of(other.parts["test"])) != set(pairs_of(whole.parts["test"]))
+
+
+def test_a_link_takes_few_bytes_at_the_start(monkeypatch):
+    """16 in the end, and what messages go over; few more on the way."""
+    monkeypatch.setattr(module, "_CHUNK", 1 << 13)
+    graph = Graph.from_arrays(np.random.default_rng(0).integers(0, 20_000, (2, 300_000)), num_vertices=20_000)
+    tracemalloc.start()
+    links = len(split_links(graph, "90/5/5", 0).all)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 30 * links
 
 
 def test_who_is_linked(graph):
