@@ -36,7 +36,7 @@ class VerticesByType:
 
     def drawn(self, random: np.ndarray, tails: np.ndarray) -> np.ndarray:
         """A vertex of each tail's type."""
-        kind = self.types[tails]
+        kind = self.types[tails].astype(np.int64)  # of small types, kind + 1 is one of them, too
         return self.vertices[self.starts[kind] + _below(random, self.starts[kind + 1] - self.starts[kind])]
 
 
@@ -58,14 +58,23 @@ def uniform_negatives(
         random = hashes(draws[where], stream, *when, attempt)
         return _below(random, links.vertices) if alike is None else alike.drawn(random, tails[where])
 
-    return _drawn(candidates, np.repeat(heads, each), known).reshape(len(at), each)
+    return _drawn(candidates, np.repeat(heads, each), known, tails).reshape(len(at), each)
 
 
 def batch_negatives(
-    links: Links, batch: np.ndarray, chosen: np.ndarray, each: int, when: tuple[int, ...], known: Links
+    links: Links,
+    batch: np.ndarray,
+    chosen: np.ndarray,
+    each: int,
+    when: tuple[int, ...],
+    known: Links,
+    alike: VerticesByType | None = None,
 ) -> np.ndarray:
-    """Tails of other links of the batch, for the links at some places in it, [chosen, each]; none of a batch of one link."""
-    heads, _ = links.ends(batch[chosen])
+    """Tails of other links of the batch, for the links at some places in it, [chosen, each]; none of a batch of one link.
+
+    What is not of its tail's type is drawn again like what is linked.
+    """
+    heads, tails = links.ends(batch[chosen])
     others = len(batch) - 1
     each = each if others else 0
     places = np.repeat(chosen, each)
@@ -75,15 +84,20 @@ def batch_negatives(
         step = 1 + _below(hashes(draws[where], Stream.NEGATIVE, *when, attempt), others)
         return links.ends(batch[(places[where] + step) % len(batch)])[1]
 
-    return _drawn(candidates, np.repeat(heads, each), known).reshape(len(chosen), each)
+    return _drawn(candidates, np.repeat(heads, each), known, np.repeat(tails, each), alike).reshape(len(chosen), each)
 
 
-def _drawn(candidates: _Candidates, heads: np.ndarray, known: Links) -> np.ndarray:
-    """A vertex for each head, drawn again where it is the head or linked with it."""
+def _drawn(
+    candidates: _Candidates, heads: np.ndarray, known: Links, tails: np.ndarray, alike: VerticesByType | None = None
+) -> np.ndarray:
+    """A vertex for each head, drawn again where it is the head or linked with it, or not `alike` the tail."""
     where = np.arange(len(heads))
     out = candidates(0, where) if len(heads) else heads
     for attempt in range(1, _TRIES):
-        where = where[(out[where] == heads[where]) | known.join(heads[where], out[where])]
+        again = (out[where] == heads[where]) | known.join(heads[where], out[where])
+        if alike is not None:
+            again |= alike.types[out[where]] != alike.types[tails[where]]
+        where = where[again]
         if not len(where):
             break
         out[where] = candidates(attempt, where)

@@ -79,3 +79,21 @@ def test_negatives_are_of_the_type_of_the_tail(links):
     assert len(np.unique(drawn)) == 300
     joined, (heads, _) = linked(train), train.ends(at)
     assert not any(frozenset((h, t)) in joined or h == t for h, row in zip(heads, drawn, strict=True) for t in row)
+
+
+def test_negatives_of_the_batch_are_of_the_type_of_the_tail(links):
+    train = links.parts["train"]
+    batch, types = np.arange(len(train)), np.random.default_rng(3).choice(2, 300, p=(0.6, 0.4)).astype(np.uint8)
+    drawn = batch_negatives(train, batch, batch, 2, (3, 0, 1), train, VerticesByType.of(types))
+    _, tails = train.ends(batch)
+    assert (types[drawn] == types[tails][:, None]).mean() > 0.995  # but for what 15 more draws do not find
+    some = np.array([5, 9, 60])
+    assert np.array_equal(
+        batch_negatives(train, batch, some, 2, (3, 0, 1), train, VerticesByType.of(types)), drawn[some]
+    )
+
+
+def test_the_last_of_256_types_has_vertices_too():
+    alike = VerticesByType.of(np.arange(512, dtype=np.uint16).astype(np.uint8))
+    drawn = alike.drawn(np.arange(512, dtype=np.uint64) << np.uint64(55), np.arange(512))
+    assert np.array_equal(drawn % 256, np.arange(512) % 256)

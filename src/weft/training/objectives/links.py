@@ -80,12 +80,12 @@ class LinkObjective(Objective):
         s, train = self._settings, self._links.parts["train"]
         chosen = np.arange(len(batch)) if chosen is None else chosen
         if s.task.negatives == "batch":
-            drawn = batch_negatives(
-                train, batch, chosen, s.task.num_negatives, (s.optimisation.seed, epoch, number), train
-            )
+            when = (s.optimisation.seed, epoch, number)
+            drawn = batch_negatives(train, batch, chosen, s.task.num_negatives, when, train, self._alike)
         else:
-            when = (s.optimisation.seed, epoch)
-            drawn = uniform_negatives(train, batch[chosen], s.task.num_negatives, when, train, alike=self._alike)
+            drawn = uniform_negatives(
+                train, batch[chosen], s.task.num_negatives, (s.optimisation.seed, epoch), train, alike=self._alike
+            )
         return self._paired(train, batch[chosen], drawn, make_key(Stream.HEAD, s.optimisation.seed, epoch, number))
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> PairExamples:
