@@ -95,7 +95,7 @@ def test_pairs_go_with_their_batch(graph, monkeypatch):
     weft.parallel(make_model(chosen, graph), loader)
     links = sum(len(batch.part.targets) for batch in loader)
     assert links == len(loader.objective._links.parts["train"])
-    assert made and not any({"pairs", "vertices", "needed"} & vars(one).keys() for one in made)
+    assert made and not any({"roots", "pairs", "vertices", "needed"} & vars(one).keys() for one in made)
 
 
 def test_events_tell_the_story(graph):

@@ -90,10 +90,14 @@ class LinkObjective(Objective):
 
     def examples(self, chosen: np.ndarray, epoch: int, batch: int) -> PairExamples:
         """The links of a batch, whose negatives are drawn for those that are needed."""
-        heads, task = self._ids(self._links.parts["train"].ends(chosen)[0]), self._settings.task
+        task = self._settings.task
         each = 0 if task.negatives == "batch" and len(chosen) == 1 else task.num_negatives
         terms = max(1, loss_terms(len(chosen), each, task.loss))
-        return PairExamples(heads, terms, partial(self.pairs, chosen, epoch, batch))
+        return PairExamples(len(chosen), terms, partial(self._heads, chosen), partial(self.pairs, chosen, epoch, batch))
+
+    def _heads(self, batch: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+        """The heads of the links at some places in a batch."""
+        return self._ids(self._links.parts["train"].ends(batch[chosen])[0])
 
     def loss(self, model: nn.Module, rows: Tensor, targets: Targets) -> Tensor:
         """The loss of this worker's pairs of a batch, summed over its terms."""

@@ -65,23 +65,39 @@ class PairTargets(Targets):
 
 
 class PairExamples(Examples):
-    """Links of a batch; their negatives are drawn when they are needed."""
+    """Links of a batch; their heads are looked up and their negatives drawn when they are needed."""
 
     def __init__(
-        self, heads: np.ndarray, terms: int, draw: Callable[[np.ndarray], Pairs], chosen: np.ndarray | None = None
+        self,
+        count: int,
+        terms: int,
+        heads: Callable[[np.ndarray], np.ndarray],
+        draw: Callable[[np.ndarray], Pairs],
+        chosen: np.ndarray | None = None,
     ) -> None:
-        """`heads`: of the whole batch. `draw`: the pairs of links at some places in it. `chosen`: the places of these."""
-        self._heads, self.terms, self._draw = heads, terms, draw
-        self._chosen = np.arange(len(heads)) if chosen is None else chosen
-        self.roots, self.size = heads if chosen is None else heads[chosen], len(self._chosen)
+        """`count`: of the whole batch. `heads`, `draw`: the heads, and the pairs, of links at some places in it.
+
+        `chosen`: the places of these; None: all.
+        """
+        self._count, self.terms, self._heads, self._draw, self._chosen = count, terms, heads, draw, chosen
+        self.size = count if chosen is None else len(chosen)
+
+    @property
+    def _places(self) -> np.ndarray:
+        return np.arange(self._count) if self._chosen is None else self._chosen
 
     def take(self, chosen: np.ndarray) -> Self:
-        return type(self)(self._heads, self.terms, self._draw, self._chosen[chosen])
+        return type(self)(self._count, self.terms, self._heads, self._draw, self._places[chosen])
+
+    @cached_property
+    def roots(self) -> np.ndarray:
+        """The links' heads."""
+        return self._heads(self._places)
 
     @cached_property
     def pairs(self) -> Pairs:
         """The links with their negatives."""
-        return self._draw(self._chosen)
+        return self._draw(self._places)
 
     @cached_property
     def vertices(self) -> np.ndarray:
