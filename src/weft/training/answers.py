@@ -15,7 +15,7 @@ def told(outputs: np.ndarray, what: str, several: bool, classes: int = 1) -> np.
     Refused where some are no numbers, which a class would not show, and where the model was trained to something else.
     """
     rows = torch.from_numpy(outputs)
-    if not several and rows.shape[1] == 1 < classes:
+    if not several and rows.shape[1] == 1 != classes:
         raise InputError(
             f"the model gives one number a vertex, which is none of {classes} classes: weft.infer(model, graph).outputs are "
             f"these numbers"

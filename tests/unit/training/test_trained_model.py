@@ -284,6 +284,8 @@ def test_rows_beyond_all_numbers(tmp_path):
 def test_a_number_a_vertex_is_no_class():
     with pytest.raises(InputError, match="one number a vertex, which is none of 3 classes: weft"):
         told(np.ones((4, 1), dtype=np.float32), "predictions", False, 3)
+    with pytest.raises(InputError, match="none of 0 classes"):  # of a graph without labels
+        told(np.ones((4, 1), dtype=np.float32), "predictions", False, 0)
     assert told(np.ones((4, 1), dtype=np.float32), "predictions", False, 1).tolist() == [0] * 4
 
 
