@@ -9,6 +9,7 @@ from torch_geometric.nn import FiLMConv, GCNConv, RGATConv, RGCNConv
 
 from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel, LayerwiseRunner, build
+from weft.nn.conv import relations
 from weft.nn.conv.relations import by_destination, by_source
 from weft.placements.split import mark_relations
 from weft.placements.team import RELATION_COUNT
@@ -212,6 +213,16 @@ def test_pairs_are_the_same_whether_they_are_counted_or_sorted(monkeypatch, dest
         monkeypatch.setattr(f"weft.{module}.are_few", lambda *_: False)
     for one, other in zip(counted, found(), strict=True):
         assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+def test_relations_without_edges_are_not_multiplied(monkeypatch):
+    multiplied, linear = [], relations.linear
+    monkeypatch.setattr(relations, "linear", lambda rows, matrix: multiplied.append(len(rows)) or linear(rows, matrix))
+    rows, matrices = rand(6, 3), rand(5, 3, 4).requires_grad_()
+    relations.products(rows, matrices, [0, 0, 4, 4, 6, 6]).sum().backward()
+    assert multiplied == [0, 4, 2]  # of none the first alone, on which gradients hang
+    assert [bool(of.any()) for of in matrices.grad] == [False, True, False, True, False]
+    assert relations.products(rows[:0], matrices, [0] * 6).requires_grad
 
 
 def test_memory_goes_by_the_pairs_that_there_are():

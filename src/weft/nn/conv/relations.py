@@ -56,8 +56,9 @@ def by_source(block: Block, types: Types, relations: int) -> BySource:
 
 def products(rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
     """Rows of pairs, each times its relation's matrix [in, out]."""
-    parts = zip(bounds, bounds[1:], matrices, strict=False)
-    return torch.cat([linear(rows[first:end], matrix.T) for first, end, matrix in parts])
+    parts = enumerate(zip(bounds, bounds[1:], matrices, strict=False))
+    # Of relations without rows the first alone, so that the result hangs on the matrices whatever there is here.
+    return torch.cat([linear(rows[a:b], matrix.T) for number, (a, b, matrix) in parts if b > a or not number])
 
 
 def _whole(weight: Tensor) -> Tensor:
