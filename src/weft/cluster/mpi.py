@@ -50,6 +50,7 @@ class Mpi(Launcher):
 
     def submit(self, request: Request) -> int:
         """Run it."""
+        request.check()
         try:
             return run_starter(self._command(request))
         except FileNotFoundError:

@@ -79,6 +79,7 @@ class Slurm(Launcher):
 
     def submit(self, request: Request) -> int:
         """Hand the script to sbatch."""
+        request.check()
         try:
             return shells_code(subprocess.run(["sbatch"], input=self.shown(request), text=True).returncode)
         except FileNotFoundError:

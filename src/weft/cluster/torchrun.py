@@ -56,6 +56,7 @@ class Torchrun(Launcher):
                 f"torchrun is started on each host by hand, or by what manages the hosts: run these lines there\n"
                 f"{self.shown(request)}"
             )
+        request.check()
         secret = {"WEFT_SECRET": new_secret()}
         return run_starter(self._command(request, 0), secret | os.environ, {signal.SIGUSR1: signal.SIGTERM})
 

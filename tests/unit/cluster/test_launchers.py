@@ -21,8 +21,16 @@ from weft.cluster.launcher import run_starter
 from weft.cluster.slurm import Slurm
 from weft.cluster.torchrun import after_torchrun
 from weft.commands import doctor, plan, probe, train
+from weft.graph import communities
 from weft.plugins import LAUNCHERS
 from weft.stopping import Stopped
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("graphs") / "g"
+    communities(folder, vertices=300, edges=2000, width=8, classes=3)
+    return str(folder)
 
 
 def shown(capsys, *arguments):
@@ -87,10 +95,17 @@ def test_sbatch_that_is_killed_gives_a_shells_exit_code(monkeypatch, tmp_path):
     assert Slurm().submit(Request(("train", "g"))) == 128 + signal.SIGTERM
 
 
-def test_without_a_queue_the_user_is_told(capsys, monkeypatch):
+def test_without_a_queue_the_user_is_told(capsys, monkeypatch, graph):
     monkeypatch.setenv("PATH", "")
-    assert "there is no sbatch on this machine" in refused(capsys, "slurm", "--", "train", "graph")
-    assert "there is no mpirun on this machine" in refused(capsys, "mpi", "--", "train", "graph")
+    assert "there is no sbatch on this machine" in refused(capsys, "slurm", "--", "train", graph)
+    assert "there is no mpirun on this machine" in refused(capsys, "mpi", "--", "train", graph)
+
+
+@pytest.mark.parametrize("launcher", ["slurm", "mpi", "torchrun"])
+def test_what_workers_would_refuse_is_refused_before_they_are_started(capsys, monkeypatch, graph, tmp_path, launcher):
+    monkeypatch.setenv("PATH", "")
+    words = ["--", "train", graph, "--model", f"{tmp_path}/missing.py:make"]
+    assert f"there is no file {tmp_path}/missing.py" in refused(capsys, launcher, *words)
 
 
 def test_torchrun_has_a_line_for_each_host(capsys):
