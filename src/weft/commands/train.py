@@ -36,7 +36,6 @@ def run(args: argparse.Namespace) -> int:
     check_workers(settings)
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
-        weft.training.check_new(settings.checkpoint)
         return started(
             args,
             parallel,
@@ -55,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def check(settings: weft.Settings, place: Path | str) -> None:
     """Refuse what workers would refuse, before they are started."""
+    weft.training.check_new(settings.checkpoint)  # a job of a queue's goes on from checkpoints, by itself
     graph = weft.training.as_graph(place, weft.exchange.World(), settings.parallel.timeout)
     weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
     if settings.parallel.cluster is not None and settings.plan.name == "auto":

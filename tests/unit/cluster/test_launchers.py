@@ -108,6 +108,14 @@ def test_what_workers_would_refuse_is_refused_before_they_are_started(capsys, mo
     assert f"there is no file {tmp_path}/missing.py" in refused(capsys, launcher, *words)
 
 
+def test_a_job_does_not_go_on_from_an_earlier_runs_checkpoints_unasked(capsys, monkeypatch, graph, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "kept" / "step-000000005").mkdir(parents=True)
+    words = ["--", "train", graph, "--checkpoint", f"{tmp_path}/kept"]
+    assert "kept holds checkpoints of an earlier run: go on from them with --resume" in refused(capsys, "slurm", *words)
+    assert "there is no sbatch on this machine" in refused(capsys, "slurm", *words, "--resume")
+
+
 def test_torchrun_has_a_line_for_each_host(capsys):
     arguments = ["torchrun", "--hosts", "2", "--option", "master=h1", "--dry-run", "--", "probe"]
     first, second = shown(capsys, *arguments).splitlines()
