@@ -30,12 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train, tell how it goes, and save the model."""
     settings = settings_given(args, "weft train")
-    if args.out:
-        weft.training.check_place(args.out, settings.checkpoint.folder)
     graph = args.graph if weft.graph.is_address(args.graph) else weft.Graph.open(args.graph)
     check_workers(settings)
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
+        _check_out(args, settings)
         return started(
             args,
             parallel,
@@ -67,11 +66,18 @@ def check(settings: weft.Settings, place: Path | str) -> None:
         )
 
 
+def _check_out(args: argparse.Namespace, settings: weft.Settings) -> None:
+    if args.out:
+        weft.training.check_place(args.out, settings.checkpoint.folder)
+
+
 def _train(
     args: argparse.Namespace, settings: weft.Settings, place: weft.Graph | str, world: weft.exchange.World
 ) -> int:
     from weft.nn import Unlisted  # here, as help need not wait for it
 
+    if world.rank == 0:  # who writes it: others may not see that disk
+        _check_out(args, settings)
     graph = weft.training.as_graph(place, world, settings.parallel.timeout)
     model = weft.training.make_model(settings, graph)
     besides = Unlisted(model, {})  # what it keeps besides its state_dict

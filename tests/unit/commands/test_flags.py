@@ -211,7 +211,8 @@ def test_workers_that_do_not_meet_are_told_in_a_sentence(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     place = {"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    command = [sys.executable, "-m", "weft.cli", "train", "g", "--timeout", "2"]
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "weft.cli", "train", "g", "--timeout", "2", "--out", "file/m"]  # the first one's
     done = subprocess.run(command, cwd=tmp_path, env=os.environ | place, capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert f"worker 1 of 2 could not meet the others at 127.0.0.1:{port} within 2 s" in done.stderr
