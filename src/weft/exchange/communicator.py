@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +23,7 @@ from weft.errors import ClusterError, WeftError, kind_of
 from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
+_SHARED_AT_ONCE = 1 << 16  # bytes that the first worker sends to each other one, at most, when it shares some
 
 SAME_STEPS = "every `run`, every backward pass and every `sync` belongs to all workers"
 
@@ -221,13 +223,18 @@ class Communicator:
         return [float(of_one) for of_one in self.gather(torch.tensor([figure], dtype=torch.float64), stage)]
 
     def share(self, data: bytes | None) -> bytes:
-        """The first worker's bytes, for all."""
-        mine = np.frombuffer(data or b"", dtype=np.uint8)
+        """The first worker's bytes, for all. Many are sent in pieces: one to each worker, then all to all."""
+        data = (data if self.rank == 0 else None) or b""
+        if self.size == 1:
+            return data
+        length, mine = np.array([len(data)], dtype=np.int64), np.frombuffer(data, dtype=np.uint8)
         if self.rank == 0:
-            self.arrays_to_all([mine], "sync")
-            return mine.tobytes()
-        ((got, _),) = self.arrays([(mine, [0] * self.size)], "sync")
-        return got.tobytes()
+            self.arrays_to_all([length, mine if len(data) <= _SHARED_AT_ONCE else mine[:0]], "sync")
+        else:
+            none = [0] * self.size
+            (length, _), (got, _) = self.arrays([(length, none), (mine, none)], "sync")
+            data = got.tobytes()
+        return data if length[0] <= _SHARED_AT_ONCE else self._shared_in_pieces(mine, int(length[0]))
 
     def told(self, text: str) -> list[str]:
         """What every worker says."""
@@ -259,6 +266,17 @@ class Communicator:
         for transport in (self._transport, self._device):
             if transport is not None:
                 transport.close()
+
+    def _shared_in_pieces(self, mine: np.ndarray, length: int) -> bytes:
+        """The first worker's bytes: nobody sends or holds more than a few times as many, whatever the number of workers."""
+        bounds = [length * worker // self.size for worker in range(self.size + 1)]
+        lengths, none = [end - start for start, end in pairwise(bounds)], [0] * self.size
+        whole, first = torch.tensor(mine), self.rank == 0
+        send = [0, *lengths[1:]] if first else none
+        receive = none if first else [lengths[self.rank], *none[1:]]
+        came = self.begin(whole[lengths[0] :], send, receive, "sync")()
+        pieces = self._to_all(whole[: lengths[0]] if first else came, lengths, "sync")
+        return mine.tobytes() if first else torch.cat(pieces).numpy().tobytes()
 
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""

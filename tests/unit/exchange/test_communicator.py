@@ -121,6 +121,14 @@ def test_sharing_and_gathering(length):
     assert all([part.tolist() for part in parts] == [[0, 5], [1, 5], [2, 5]] for parts in gathered)
 
 
+def test_nobody_sends_what_is_shared_to_each_worker_whole():
+    data = bytes(range(256)) * 2500
+    with meshed(6) as (ends, _):
+        made = comms(ends)
+        assert together(lambda rank: made[rank].share(data if rank == 0 else None), 6) == [data] * 6
+    assert max(sum(comm.traffic.sent()["sync"]) for comm in made) < 2 * len(data)
+
+
 def test_half_precision_halves_the_bytes():
     x = torch.randn(10, 4)
     with meshed(2) as (ends, _):
