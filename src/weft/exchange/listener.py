@@ -221,9 +221,14 @@ def connect(
         try:
             one = socket.create_connection(place, timeout)
         except OSError as error:
+            remedy = (
+                "raise the limit of open files (ulimit -n), or make fewer loaders: each keeps connections of its own"
+                if error.errno in (errno.EMFILE, errno.ENFILE)
+                else "let the hosts reach each other on all ports (or on those of --ports), or name each host's address in "
+                "WEFT_ADDRESS"
+            )
             raise ClusterError(
-                f"worker {rank} could not connect to worker {to} at {host}:{port} ({error}): let the hosts "
-                f"reach each other on all ports (or on those of --ports), or name each host's address in WEFT_ADDRESS"
+                f"worker {rank} could not connect to worker {to} at {host}:{port} ({error}): {remedy}"
             ) from error
         try:
             one.settimeout(max(0.1, end - time.monotonic()))

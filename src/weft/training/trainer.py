@@ -331,8 +331,9 @@ class Trainer:
         self.run.prepare()
 
     def close(self) -> None:
-        """End the threads that prepare batches, hang up, and collect garbage as before."""
+        """End the threads that prepare batches, hang up, and collect garbage as before. All workers call this together."""
         self.run.close()
+        self.loader.comm.close()
 
     @property
     def parallel(self) -> Plan:

@@ -1,6 +1,7 @@
 """Workers know each other by the run's secret; whoever else connects is dropped, named once, and disturbs nobody."""
 
 import contextlib
+import errno
 import io
 import os
 import socket
@@ -99,6 +100,15 @@ def test_a_worker_finds_out_that_a_stranger_listens():
         assert one.take(1, 1, 0.01) is None
     with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(ClusterError, match="could not prove"):
         arrive(silent.getsockname(), timeout=0.2)
+
+
+def test_too_many_open_files_are_told_with_their_remedy(monkeypatch):
+    def full(*given):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(socket, "create_connection", full)
+    with pytest.raises(ClusterError, match=r"Too many open files\): raise the limit of open files \(ulimit -n\)"):
+        arrive(("127.0.0.1", 9))
 
 
 def test_what_was_recorded_proves_nothing():

@@ -618,6 +618,16 @@ class TestMistakes:
 
         ranks(workers, work)
 
+    def test_a_run_that_has_ended_keeps_no_connections(self, graph, ranks):
+        def work(world):
+            settings = Settings.of(fanouts=[2, 2], batch_size=1000, epochs=1, threads=1)
+            trainer = Trainer(graph, make_model(settings, graph), settings, world=world)
+            trainer.fit()
+            with pytest.raises(AssertionError, match="this communicator was closed"):
+                trainer.loader.comm.barrier()
+
+        ranks(2, work)
+
     def test_parameters_that_are_no_numbers_are_not_kept(self, graph, tmp_path):
         def loss(rows, labels):
             return 1e25 * F.cross_entropy(rows, labels, reduction="none")
