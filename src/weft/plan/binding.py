@@ -137,6 +137,13 @@ CONDITIONS = {
         lambda settings: settings.plan.prefetch > 0 or settings.strategy != "auto",
         of_plan=lambda settings, plan: plan.prefetch > 0,
     ),
+    "busy": Condition(
+        "a run that makes fewer batches ready at a time (prefetch and one)",
+        "raise prefetch to loaders - 1",
+        lambda settings: settings.strategy != "auto" or settings.parallel.loaders <= settings.plan.prefetch + 1,
+        # The planner may take a smaller prefetch, where memory is short.
+        of_plan=lambda settings, plan: settings.strategy == "auto" or settings.parallel.loaders <= plan.prefetch + 1,
+    ),
     "at-home": Condition(
         "{plan}, whose seeds are not computed whole at home",
         "choose leap",

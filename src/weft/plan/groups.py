@@ -271,11 +271,11 @@ class ParallelSettings(Group):
     )
     loaders: int = setting(
         0,
-        "threads that prepare batches, each a batch of its own; 0: one, two with other workers, or for a device alone as "
-        "many as batches ahead, and one",
+        "threads that prepare batches, each a batch of its own, at most one more than prefetch; 0: one, two with other "
+        "workers, or for a device alone as many as batches ahead, and one",
         low=0,
         high=1000,
-        binds="batches ahead",
+        binds="batches ahead busy",
     )
     micro_batches: int = setting(
         1,

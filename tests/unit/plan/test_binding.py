@@ -234,6 +234,11 @@ def test_every_setting_is_read_somewhere():
         assert key in options or re.search(rf"\b{group}\.{name}\b", source) or f'"{key}"' in source, key
 
 
+def test_loaders_may_be_as_many_as_batches_ahead_and_one():
+    assert Settings.of(loaders=3) and Settings.of(loaders=9, prefetch=8)
+    assert plan_named(Settings.of(loaders=5, plan="gdp prefetch=4"), 2).prefetch == 4
+
+
 def test_given_though_as_usual():
     assert Settings.of(plan="nfp", cache=0.0)  # what is off may be said to be off
     with pytest.raises(
@@ -262,6 +267,11 @@ def test_given_though_as_usual():
         ),
         ({"plan": "gdp cache_per=host"}, "cache_per means nothing to a run without a cache: drop it, or set cache"),
         ({"prefetch": 0, "loaders": 2, "plan": "gdp"}, "loaders means nothing to batches that are prepared when"),
+        (
+            {"loaders": 4},
+            "loaders means nothing to a run that makes fewer batches ready at a time (prefetch and one): drop",
+        ),
+        ({"loaders": 5, "prefetch": 3, "plan": "gdp"}, "loaders means nothing to a run that makes fewer batches ready"),
         ({"wire": "auto", "plan": "split"}, "wire means nothing to a plan that is chosen already, if it is auto"),
         ({"wire": "float16", "dtype": "float64"}, "wire means nothing to rows of float64"),
         (
