@@ -105,6 +105,7 @@ def _on_workers(
         recovery=Recovery.of(checked),
         ports=parallel.ports,
         graph=directory_of(place),
+        device=parallel.device,
     )
     place = place.absolute() if isinstance(place, Path) else place
     work = partial(_as_worker, registered(), place, model, objective, settings)

@@ -32,6 +32,7 @@ _FORMS = {
     "namespace": (r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", "lower-case letters, digits and dashes, at most 63"),
     "cpus": (_WHOLE, "a whole number of a host's processors, such as 8"),
     "memory": (r"[1-9]\d*(\.\d+)?([KMGTPE]i|[kMGTPE])", "a quantity of a host's memory, such as 64Gi"),
+    "gpus": (_WHOLE, "a whole number of a host's GPUs, such as 8"),
     "graph": _CLAIM,
     "checkpoints": _CLAIM,
     "restarts": (r"\d{1,4}", "a whole number"),
@@ -44,8 +45,8 @@ class K8s(Launcher):
 
     name = "k8s"
     help = (
-        "a manifest for Kubeflow's operators; options: image, job=trainjob|pytorchjob, name, namespace, cpus and memory of "
-        "a host, graph and checkpoints (volume claims), restarts, grace"
+        "a manifest for Kubeflow's operators; options: image, job=trainjob|pytorchjob, name, namespace, cpus, memory and "
+        "gpus of a host, graph and checkpoints (volume claims), restarts, grace"
     )
     options = tuple(_FORMS)
 
@@ -67,6 +68,7 @@ class K8s(Launcher):
                 f"grace = {request.options['grace']} is too short: torchrun alone takes {_SPARE} s to end"
             )
         _check_folders(request)
+        _check_gpus(request)
 
     def shown(self, request: Request) -> str:
         """The manifest."""
@@ -120,6 +122,22 @@ def _check_folders(request: Request) -> None:
             raise ConfigError(
                 f"the volume claim {claim} is at {folder}, and nothing of the command is there: drop it, or use it"
             )
+
+
+def _check_gpus(request: Request) -> None:
+    """A pod has none but those that it asks for, and each of its workers computes on one."""
+    gpus = int(request.option("gpus", "0"))
+    if gpus and request.device == "cpu":
+        raise ConfigError(f"gpus = {gpus} does not go with --device cpu: drop one of them")
+    if not gpus and request.device == "cuda":
+        raise ConfigError(
+            f"--device cuda needs pods with GPUs: give --option gpus={request.workers}, one for each worker of a host"
+        )
+    if 0 < gpus < request.workers:
+        raise ConfigError(
+            f"gpus = {gpus} is too few for the {request.workers} workers of a host, each of which computes on one: give "
+            f"{request.workers}, or lower --workers-per-host"
+        )
 
 
 def _pytorch_job(request: Request) -> dict[str, Any]:
@@ -212,8 +230,8 @@ def _container(request: Request, grace: int, claims: dict[str, str]) -> dict[str
     environment = {"HOME": "/tmp", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": str(grace - _SPARE)}
     if "cpus" in request.options:
         environment["OMP_NUM_THREADS"] = str(max(1, int(request.options["cpus"]) // request.workers))
-    named = {"cpu": request.options.get("cpus"), "memory": request.options.get("memory")}
-    resources = {name: quantity for name, quantity in named.items() if quantity}
+    named = {"cpu": "cpus", "memory": "memory", "nvidia.com/gpu": "gpus"}
+    resources = {name: request.options[option] for name, option in named.items() if option in request.options}
     places = list(dict.fromkeys(claims.values()))
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
     for claim, name in claims.items():

@@ -77,6 +77,7 @@ class Request:
     ports: str | None = None  # that workers may listen at; None: any
     check: Callable[[], object] = nothing_to_check  # refuses what the workers would refuse
     graph: Path | None = None  # that they read
+    device: str = "cpu"  # what they compute on, as --device says
 
     def option(self, name: str, usual: str) -> str:
         """An option of the launcher's own."""

@@ -9,6 +9,7 @@ import json
 import os
 import shlex
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -39,21 +40,25 @@ class Ray(Launcher):
 
     name = "ray"
     help = (
-        "hosts of a Ray cluster; options: address (default RAY_ADDRESS, or this node's cluster), cpus (of each worker)"
+        "hosts of a Ray cluster; options: address (default RAY_ADDRESS, or this node's cluster), cpus and gpus (of each "
+        "worker)"
     )
-    options = ("address", "cpus")
+    options = ("address", "cpus", "gpus")
     restarts = chooses_hosts = True
 
     def check(self, request: Request) -> None:
-        """Refuse what is no number of processors."""
+        """Refuse what is no number of processors, or of GPUs."""
         super().check(request)
         _cpus(request)
+        _gpus(request)
 
     def shown(self, request: Request) -> str:
         """What Ray is asked for, and a line for each worker."""
         words = shlex.join(["weft", *request.arguments])
         counts = [request.workers] * request.hosts
-        lines = [f"placement group: {[_bundle(count, _cpus(request)) for count in counts]}, STRICT_SPREAD"]
+        gpus, bundles = _gpus(request), [_bundle(count, _cpus(request), _gpus(request)) for count in counts]
+        more = " (and a GPU for each worker, if the nodes have as many)" if gpus is None else ""
+        lines = [f"placement group: {bundles}, STRICT_SPREAD{more}"]
         for host, places in enumerate(_places(counts, {"MASTER_ADDR": "HOST0", "MASTER_PORT": "PORT"})):
             lines += [f"on host {host}: {' '.join(f'{k}={v}' for k, v in place.items())} {words}" for place in places]
         return "\n".join(lines)
@@ -88,7 +93,11 @@ class _Job:
 
 
 def _run(ray: ModuleType, request: Request, job: _Job) -> int:
-    cluster = _Cluster(ray, _cpus(request), None if request.anywhere else request.hosts)
+    cluster = _Cluster(ray, _cpus(request), _gpus(request) is not False, None if request.anywhere else request.hosts)
+    if _gpus(request) is None and not cluster.suffices(request):
+        cluster = replace(cluster, gpus=False)
+        if any(node["Resources"].get("GPU") for node in cluster.nodes()):
+            print("weft: Ray's nodes lack a GPU for each worker, so all compute on processors", file=sys.stderr)
     if not request.anywhere:
         cluster.check_hosts(request.workers)
     many = replace(request, workers=request.workers * request.hosts, hosts=1, anywhere=True)
@@ -101,12 +110,32 @@ class _Cluster:
 
     ray: ModuleType
     cpus: float  # of each worker
+    gpus: bool  # has each worker one?
     hosts: int | None  # how many are used at most; None: as many as there are
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """Those that are there."""
+        return [node for node in self.ray.nodes() if node["Alive"]]
+
     def room(self) -> list[tuple[str, int]]:
-        """Each node's address, and how many workers it has the processors for."""
-        nodes = [node for node in self.ray.nodes() if node["Alive"]]
-        return [(one["NodeManagerAddress"], int(one["Resources"].get("CPU", 0.0) / self.cpus)) for one in nodes]
+        """Each node's address, and how many workers it has the processors for, and the GPUs."""
+        takes = _bundle(1, self.cpus, self.gpus)
+        return [
+            (one["NodeManagerAddress"], min(int(one["Resources"].get(name, 0.0) / of) for name, of in takes.items()))
+            for one in self.nodes()
+        ]
+
+    def needs(self, workers: int) -> str:
+        """What so many workers take, in words."""
+        gpus = f" and {workers} GPU{'s' if workers > 1 else ''}" if self.gpus else ""
+        return f"{workers * self.cpus:g} processors{gpus}"
+
+    def suffices(self, request: Request) -> bool:
+        """Have the nodes, as they are used, room for all workers?"""
+        room = [count for _, count in self.room()]
+        if request.anywhere:
+            return sum(room) >= request.workers
+        return sum(count >= request.workers for count in room) >= request.hosts
 
     def check_hosts(self, workers: int) -> None:
         """Refuse more hosts than there are nodes for so many workers each."""
@@ -114,8 +143,8 @@ class _Cluster:
         fit = sum(count >= workers for _, count in room)
         if self.hosts is not None and fit < self.hosts:
             raise ClusterError(
-                f"{self.hosts} hosts with {workers * self.cpus:g} processors each are needed, but of Ray's nodes {fit} have "
-                f"as many ({self._said(room)}): start more nodes, or lower --hosts, --workers-per-host or --option cpus"
+                f"{self.hosts} hosts with {self.needs(workers)} each are needed, but of Ray's nodes {fit} have as many "
+                f"({self._said(room)}): start more nodes, or lower --hosts, --workers-per-host or --option cpus"
             )
 
     def counts(self, workers: int) -> list[int]:
@@ -124,7 +153,7 @@ class _Cluster:
         free = sorted((count for _, count in room), reverse=True)[: self.hosts]
         if sum(free) < workers:
             raise ClusterError(
-                f"{workers} workers with {self.cpus:g} processors each are more than Ray's nodes have room for "
+                f"{workers} workers with {self.needs(1)} each are more than Ray's nodes have room for "
                 f"({self._said(room)}): start more nodes, or fewer workers"
             )
         return evenly(free, workers)
@@ -144,7 +173,8 @@ class _Cluster:
             self.ray.cloudpickle.register_pickle_by_value(ray_host)
             for index, count in enumerate(counts):
                 where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=index)
-                options = {"num_cpus": count * self.cpus, "scheduling_strategy": where}
+                # Of GPUs that it counts Ray tells the actor which are its own, in CUDA_VISIBLE_DEVICES; else it hides all.
+                options = {"num_cpus": count * self.cpus, "num_gpus": count * self.gpus, "scheduling_strategy": where}
                 actors.append(self.ray.remote(ray_host.HostActor).options(**options).remote())
             yield counts, actors
         finally:
@@ -160,7 +190,8 @@ class _Cluster:
 
         while True:
             counts = self.counts(workers)
-            group = placement_group([_bundle(count, self.cpus) for count in counts], strategy="STRICT_SPREAD")
+            bundles = [_bundle(count, self.cpus, self.gpus) for count in counts]
+            group = placement_group(bundles, strategy="STRICT_SPREAD")
             try:
                 if group.wait(_AGAIN):
                     return counts, group
@@ -170,8 +201,8 @@ class _Cluster:
             remove_placement_group(group)
             if time.monotonic() > end:
                 raise ClusterError(
-                    f"Ray does not give {workers * self.cpus:g} processors on {len(counts)} nodes: others use them (see "
-                    f"`ray status`); wait for them, or ask for less"
+                    f"Ray does not give {self.needs(workers)} on {len(counts)} nodes: others use them (see `ray status`); "
+                    f"wait for them, or ask for less{' (--device cpu: for no GPUs)' if self.gpus else ''}"
                 )
 
     def answers(self, calls: Sequence[Any]) -> list[Any]:
@@ -214,8 +245,20 @@ def _cpus(request: Request) -> float:
     return cpus
 
 
-def _bundle(workers: int, cpus: float) -> dict[str, float]:
-    return {"CPU": workers * cpus}
+def _gpus(request: Request) -> bool | None:
+    """Has each worker a GPU, the one that it computes on? None: if Ray's nodes have as many."""
+    text = request.options.get("gpus")
+    if text is None:
+        return {"cpu": False, "cuda": True}.get(request.device)
+    if text not in ("0", "1"):
+        raise ConfigError(f"gpus = {text!r} is not possible: a worker computes on one GPU, so give 1, or 0 for none")
+    if (text, request.device) in (("1", "cpu"), ("0", "cuda")):
+        raise ConfigError(f"gpus = {text} does not go with --device {request.device}: drop one of them")
+    return text == "1"
+
+
+def _bundle(workers: int, cpus: float, gpus: bool | None) -> dict[str, float]:
+    return {"CPU": workers * cpus} | ({"GPU": float(workers)} if gpus else {})
 
 
 def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[int, int | None]:

@@ -32,6 +32,7 @@ def add_meeting(parser: argparse.ArgumentParser) -> None:
 
 def started(args: argparse.Namespace, way: ParallelSettings | argparse.Namespace, **more: Any) -> int:
     """Start a command's workers, as settings or its flags say where and how many, and wait for them; the exit code."""
+    more["device"] = getattr(way, "device", "cpu")
     request = weft.cluster.Request(tuple(args.argv), way.workers, anywhere=True, ports=way.ports, **more)
     return weft.cluster.launch(way.on, request)
 

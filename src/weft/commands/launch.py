@@ -59,7 +59,9 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         raise ConfigError("--hosts and --workers-per-host must be at least 1")
     request = partial(weft.cluster.Request, words, args.workers_per_host, args.hosts, options=_options(args))
     if words[0] != "train":
-        return request(ports=_ports(words))
+        said = _settings_said(words)
+        ports = said.get("ports")
+        return request(ports=None if ports is None else str(ports), device=str(said.get("device", "auto")))
     parser = argparse.ArgumentParser(prog="weft train")
     train.add_arguments(parser)
     given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
@@ -75,6 +77,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         check=partial(train.check, many, given.graph),
         ports=settings.parallel.ports,
         graph=weft.graph.directory_of(given.graph),
+        device=settings.parallel.device,
     )
 
 
@@ -89,10 +92,9 @@ def _options(args: argparse.Namespace) -> dict[str, str]:
     return options
 
 
-def _ports(words: Sequence[str]) -> str | None:
-    """Those that a command's workers may listen at; what else it is told is for them to judge."""
+def _settings_said(words: Sequence[str]) -> dict[str, object]:
+    """The settings among a command's words, which its workers judge."""
     parser = argparse.ArgumentParser(prog=f"weft {words[0]}", add_help=False, allow_abbrev=False)
     add_settings(parser)
     given, _ = parser.parse_known_args(words[1:])
-    ports = values_given(given, parser.prog).get("ports")
-    return None if ports is None else str(ports)
+    return values_given(given, parser.prog)

@@ -53,14 +53,15 @@ class FakeRay(types.ModuleType):
     lost: ClassVar[set] = set()  # nodes that are gone
     node = None  # whose actor is running
 
-    def __init__(self, nodes, gives=True):
+    def __init__(self, nodes, gives=True, gpus=0.0):
         super().__init__("ray")
         self.given, self.gives, self.actors, self.removed, self.joined = nodes, gives, [], [], []
+        self.gpus = gpus  # of each node
         self.exceptions = types.SimpleNamespace(
             RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError
         )
         self.cloudpickle = types.SimpleNamespace(register_pickle_by_value=lambda module: None)
-        self.asked = 0  # how often for a placement group
+        self.asked, self.bundles = 0, []  # how often for a placement group, and for what the last time
         FakeRay.lost, FakeRay.node = set(), None
 
     def modules(self):
@@ -83,21 +84,28 @@ class FakeRay(types.ModuleType):
         self.joined.pop()
 
     def nodes(self):
+        more = {"GPU": self.gpus} if self.gpus else {}
         return [
-            {"Alive": node not in FakeRay.lost, "NodeManagerAddress": node, "Resources": {"CPU": cpus} if cpus else {}}
+            {
+                "Alive": node not in FakeRay.lost,
+                "NodeManagerAddress": node,
+                "Resources": more | ({"CPU": cpus} if cpus else {}),
+            }
             for node, cpus in self.given.items()
         ]
 
     def _group(self, bundles, strategy):
         assert strategy == "STRICT_SPREAD"
-        self.asked += 1
+        self.asked, self.bundles = self.asked + 1, bundles
         free = sorted((n["NodeManagerAddress"] for n in self.nodes() if n["Alive"]), key=lambda n: -self.given[n])
         self.free = [node for node in free if self.given[node]]
         return types.SimpleNamespace(wait=lambda seconds: self.gives, bundles=bundles)
 
     def remote(self, kind):
-        def options(scheduling_strategy, num_cpus):
+        def options(scheduling_strategy, num_cpus, num_gpus):
             def make():
+                bundle = self.bundles[scheduling_strategy]
+                assert (num_cpus, num_gpus) == (bundle["CPU"], bundle.get("GPU", 0))
                 self.actors.append(Handle(kind(), self.free[scheduling_strategy]))
                 return self.actors[-1]
 
@@ -119,9 +127,9 @@ class FakeRay(types.ModuleType):
             agent.wait()
 
 
-def installed(monkeypatch, nodes, gives=True):
+def installed(monkeypatch, nodes, gives=True, gpus=0.0):
     """Put a fake in Ray's place."""
-    fake = FakeRay(nodes, gives)
+    fake = FakeRay(nodes, gives, gpus)
     for name, module in fake.modules().items():
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

@@ -61,7 +61,7 @@ JOBS = pytest.mark.parametrize("job", ["trainjob", "pytorchjob"])
 @JOBS
 def test_pods_are_as_asked_for(capsys, job):
     objects = held_against_schemas(
-        shown(capsys, job=job, name="cora", namespace="team", cpus="8", memory="64Gi", grace="300", **CLAIMS)
+        shown(capsys, job=job, name="cora", namespace="team", cpus="8", memory="64Gi", gpus="2", grace="300", **CLAIMS)
     )
     assert all(one["metadata"] == {"name": "cora", "namespace": "team"} for one in objects.values())
     for pod in pods(objects):
@@ -72,7 +72,8 @@ def test_pods_are_as_asked_for(capsys, job):
             *("torch.distributed.run", "--nnodes", "4", "--nproc-per-node", "2", "-m", "weft.cli"),
         ]
         assert container["args"] == [*TRAIN, "--resume"]
-        assert container["resources"] == {key: {"cpu": "8", "memory": "64Gi"} for key in ("requests", "limits")}
+        asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
+        assert container["resources"] == {"requests": asked, "limits": asked}
         environment = {one["name"]: one["value"] for one in container["env"]}
         assert environment["OMP_NUM_THREADS"] == "4"
         assert pod["terminationGracePeriodSeconds"] == 300
@@ -158,7 +159,7 @@ def test_variables_are_not_put_into_the_users_words(capsys):
         *(("graph", value) for value in ("Claim", "a/b", "..", "a" * 254, "")),
         *(("image", value) for value in ("Weft", "weft 1", "weft:", "weft@sha256:1", "$(id)", "")),
         *(("memory", value) for value in ("64GiB", "64 Gi", "-1Gi", "0", "64", "lots", "")),
-        *(("cpus", value) for value in ("0", "1.5", "eight", "-1", "")),
+        *((name, value) for name in ("cpus", "gpus") for value in ("0", "1.5", "eight", "-1", "")),
         *(("job", value) for value in ("rayjob", "")),
         *(("restarts", value) for value in ("-1", "many")),
         *(("grace", value) for value in ("0", "1h")),
@@ -193,8 +194,17 @@ def test_options_without_effect_are_refused(capsys):
         capsys, ("train", "parts"), image=IMAGE, graph="graphs"
     )
     assert "pods need an image" in refusal(capsys, ("train", "/graph/parts"), graph="graphs")
-    assert "has no option 'gpus'" in refusal(capsys, image=IMAGE, gpus="1")
+    assert "has no option 'tpus'" in refusal(capsys, image=IMAGE, tpus="1")
     assert "grace = 5 is too short" in refusal(capsys, image=IMAGE, grace="5", **CLAIMS)
+
+
+def test_workers_have_a_gpu_each_or_none(capsys):
+    cuda, cpu = (("train", "/graph/parts", "--device", device) for device in ("cuda", "cpu"))
+    assert "--device cuda needs pods with GPUs: give --option gpus=1, one for" in refusal(capsys, cuda, image=IMAGE)
+    assert "gpus = 1 does not go with --device cpu: drop one" in refusal(capsys, cpu, image=IMAGE, gpus="1")
+    words = ["--workers-per-host", "4", "--option", f"image={IMAGE}", "--option", "gpus=2", "--dry-run", "--", "probe"]
+    assert cli.main(["launch", "k8s", *words]) == 2
+    assert "gpus = 2 is too few for the 4 workers of a host" in capsys.readouterr().err
 
 
 def test_the_command_of_the_docs_works(capsys):

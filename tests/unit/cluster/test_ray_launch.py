@@ -73,6 +73,8 @@ def test_a_request_is_shown_without_ray(capsys, graph):
         "--dry-run",
         "--",
         "probe",
+        "--device",
+        "cpu",
     ]
     assert cli.main(words) == 0
     group, *lines = capsys.readouterr().out.splitlines()
@@ -86,7 +88,7 @@ def test_mistakes_are_told_before_ray_is_asked(capsys, graph, monkeypatch):
     assert "cpus = '0' is no number of processors" in refused(
         capsys, "launch", "ray", "--option", "cpus=0", "--", "train", graph
     )
-    assert "has no option 'gpus'" in refused(capsys, "launch", "ray", "--option", "gpus=1", "--", "probe")
+    assert "has no option 'tpus'" in refused(capsys, "launch", "ray", "--option", "tpus=1", "--", "probe")
     assert "launcher 'rya' is not known: did you mean 'ray'" in refused(capsys, *train(graph, "--on", "rya"))
     assert "must be told how many hosts" in refused(capsys, *train(graph, "--on", "slurm", "--workers", 2))
     monkeypatch.setenv("WORLD_SIZE", "1")
@@ -130,6 +132,40 @@ def test_processors_that_others_use(capsys, graph, monkeypatch):
         capsys, *train(graph, "--on", "ray", "--workers", 2)
     )
     assert fake.removed and len(fake.removed) == fake.asked and not fake.joined
+
+
+def test_workers_are_given_a_gpu_each_where_nodes_have_as_many(capsys, graph, monkeypatch):
+    monkeypatch.setattr("weft.cluster.ray._RESERVE", 0.1)
+    fake = installed(monkeypatch, TWO, gives=False, gpus=1.0)
+    words = train(graph, "--on", "ray", "--workers", 2)
+    assert "Ray does not give 2 processors and 2 GPUs on 2 nodes" in refused(capsys, *words)
+    assert fake.bundles == [{"CPU": 1.0, "GPU": 1.0}] * 2
+    refused(capsys, *words, "--device", "cpu")
+    assert fake.bundles == [{"CPU": 1.0}] * 2
+    assert cli.main([*map(str, train(graph, "--on", "ray", "--workers", 3))]) == 2
+    assert "weft: Ray's nodes lack a GPU for each worker, so all compute on processors\n" in capsys.readouterr().err
+    assert fake.bundles == [{"CPU": 2.0}, {"CPU": 1.0}]
+    said = refused(capsys, *train(graph, "--on", "ray", "--workers", 3, "--device", "cuda"))
+    assert "3 workers with 1 processors and 1 GPU each are more than Ray's nodes have room for (127.0.0.1: 1 " in said
+    said = refused(capsys, "launch", "ray", "--workers-per-host", 2, "--", *train(graph, "--device", "cuda"))
+    assert "1 hosts with 2 processors and 2 GPUs each are needed, but of Ray's nodes 0 have as many" in said
+
+
+def test_gpus_are_shown_and_checked_without_ray(capsys):
+    def launch(device, *option):
+        return ["launch", "ray", *(word for one in option for word in ("--option", one)), "--dry-run", "--", *device]
+
+    auto, cuda, cpu = ["probe"], ["probe", "--device", "cuda"], ["probe", "--device", "cpu"]
+    for words, group in (
+        (launch(cuda), "[{'CPU': 1.0, 'GPU': 1.0}], STRICT_SPREAD"),
+        (launch(auto, "gpus=1"), "[{'CPU': 1.0, 'GPU': 1.0}], STRICT_SPREAD"),
+        (launch(auto), "[{'CPU': 1.0}], STRICT_SPREAD (and a GPU for each worker, if the nodes have as many)"),
+    ):
+        assert cli.main(words) == 0
+        assert capsys.readouterr().out.splitlines()[0] == f"placement group: {group}"
+    assert "gpus = '2' is not possible: a worker computes on one GPU" in refused(capsys, *launch(auto, "gpus=2"))
+    assert "gpus = 1 does not go with --device cpu: drop one of them" in refused(capsys, *launch(cpu, "gpus=1"))
+    assert "gpus = 0 does not go with --device cuda: drop one of them" in refused(capsys, *launch(cuda, "gpus=0"))
 
 
 @pytest.mark.parametrize(
