@@ -11,7 +11,8 @@ _LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes 
 _NO_THREAD = "start new thread", "Resource temporarily unavailable"  # in the words of Python, and of the system
 _SHORTAGES = "allocate memory", "out of memory", "allocate lock"  # in those of torch, CUDA, the system, Python
 MORE_PROCESSES = "raise the limit of processes and threads (ulimit -u, a container's pids.max), or give more memory"
-_GROUPS = (("memory.max", ""), ("memory.limit_in_bytes", "memory"))  # cgroup version 2, and 1
+_LIMITS = "memory.max", "memory.limit_in_bytes"  # of control groups of version 2, and 1
+_OWN_GROUPS, _ALL_GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
@@ -60,21 +61,22 @@ def _available() -> int:
 
 
 def _limits() -> list[int]:
-    """The limits of this process's control group and of those around it."""
-    found: list[int] = []
+    return [limit for group in control_groups("memory") for file in _LIMITS for limit in _limit(group / file)]
+
+
+def control_groups(controller: str) -> Iterator[Path]:
+    """This process's control group and those around it, as folders: of version 2, and of version 1 for a controller."""
     try:
-        groups = [line.split(":", 2)[1:] for line in Path("/proc/self/cgroup").read_text().splitlines()]
+        groups = [line.split(":", 2)[1:] for line in _OWN_GROUPS.read_text().splitlines()]
     except OSError:
-        return found
-    for file, controller in _GROUPS:
-        root = Path("/sys/fs/cgroup", controller)
-        for inside in (path for controllers, path in groups if controller in controllers.split(",")):
+        return
+    for root, named in ((_ALL_GROUPS, ""), (_ALL_GROUPS / controller, controller)):
+        for inside in (path for controllers, path in groups if named in controllers.split(",")):
             folder = root / inside.lstrip("/")
             for group in (folder, *folder.parents):
-                found += _limit(group / file)
+                yield group
                 if group == root:
                     break
-    return found
 
 
 def _limit(file: Path) -> list[int]:

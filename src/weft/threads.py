@@ -9,16 +9,18 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import nullcontext
-from pathlib import Path
+from contextlib import nullcontext, suppress
+from itertools import product
 from typing import Any, TypeVar
+
+from weft.memory import control_groups
 
 T = TypeVar("T")
 
 # To be held by who parses Python's literals (numpy does, in headers of files): in Python 3.11 several threads that do so
 # at once upset its count of nested expressions.
 PARSING = threading.Lock()
-_GROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # as a container sees its own
+_QUOTAS = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # of control groups of version 2, and 1
 # As they were when this was loaded: OpenMP may bind the first thread to one of them, where it is told to bind threads.
 _CORES = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
 
@@ -46,11 +48,13 @@ def usual_threads() -> int:
 
 
 def _quota() -> float:
-    try:
-        quota, period = map(float, _GROUP_QUOTA.read_text().split())
-    except (OSError, ValueError):  # no group, or "max"
-        return float("inf")
-    return quota / period
+    """What this process's control group may use of processors, and those around it."""
+    least = float("inf")
+    for group, files in product(control_groups("cpu"), _QUOTAS):
+        with suppress(OSError, ValueError):  # no such group here, or "max"
+            quota, period = (float(number) for file in files for number in (group / file).read_text().split())
+            least = min(least, quota / period if quota > 0 else least)  # version 1: -1 is no quota
+    return least
 
 
 def yield_to_others() -> None:

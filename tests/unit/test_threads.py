@@ -2,23 +2,25 @@
 
 import pytest
 
-from weft import threads
+from weft import memory, threads
 from weft.exchange import World
 from weft.threads import cores, processors, usual_threads
 
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """A process that may run on these processors, in a control group of this quota."""
-    quota = tmp_path / "cpu.max"
-    monkeypatch.setattr(threads, "_GROUP_QUOTA", quota)
+    """A process that may run on these processors, in a control group, where there are such files."""
+    own = tmp_path / "own"
+    monkeypatch.setattr(memory, "_OWN_GROUPS", own)
+    monkeypatch.setattr(memory, "_ALL_GROUPS", tmp_path / "all")
 
-    def bound(numbers, text=None):
+    def bound(numbers, files=(), group="0::/"):
         monkeypatch.setattr(threads, "_CORES", frozenset(numbers))
-        if text is None:
-            quota.unlink(missing_ok=True)
-        else:
-            quota.write_text(text)
+        own.write_text(group + "\n")
+        for name, said in dict(files).items():
+            file = tmp_path / "all" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(said)
 
     return bound
 
@@ -39,6 +41,20 @@ def test_what_only_this_one_is_bound_to_is_its_own(machine):
 
 @pytest.mark.parametrize(("text", "most"), [("800000 100000\n", 8), ("max 100000\n", 96), ("50000 100000\n", 0.5)])
 def test_a_container_has_what_its_quota_gives(machine, text, most):
-    machine(range(96), text)
+    machine(range(96), {"cpu.max": text})
     assert processors() == most and usual_threads() == max(1, int(most))
     assert processors([cores()]) == most / 2
+
+
+@pytest.mark.parametrize("quota, most", [("400000\n", 4), ("-1\n", 96)])
+def test_quotas_of_the_first_version_of_control_groups_count(machine, quota, most):
+    period = {"cpu/pods/cpu.cfs_period_us": "100000\n", "cpu/cpu.cfs_period_us": "100000\n"}
+    files = {"cpu/pods/cpu.cfs_quota_us": quota, "cpu/cpu.cfs_quota_us": "-1\n"} | period
+    machine(range(96), files, "5:memory:/elsewhere\n4:cpu,cpuacct:/pods/one")
+    assert processors() == most
+
+
+def test_the_least_quota_of_the_groups_around_counts(machine):
+    files = {"user/cpu.max": "400000 100000\n", "user/run/cpu.max": "max 100000\n", "other/cpu.max": "100000 100000\n"}
+    machine(range(96), files, "0::/user/run")
+    assert processors() == 4
