@@ -48,7 +48,7 @@ def meet(
     rank, size, limit = place.rank, place.size, timedelta(seconds=timeout)
     if transport == "gloo" and os.environ.get("WEFT_SECRET_FILE"):
         raise ConfigError("WEFT_SECRET_FILE means nothing to transport = 'gloo': drop it, or set transport = 'sockets'")
-    _refuse_open(tls, backends_for(transport, False))
+    _check_backends(tls, backends_for(transport, False))
     own = devices_here() if devices else []
     where = f"[{place.master}]:{place.port}" if ":" in place.master else f"{place.master}:{place.port}"
     facts = {
@@ -72,7 +72,7 @@ def meet(
         lacking = lacking_devices(names, [card["devices"].split() for card in cards])
         devices = bool(own) and not lacking
         backends = backends_for(transport, devices)
-        _refuse_open(tls, backends)
+        _check_backends(tls, backends)
         if devices:
             torch.cuda.set_device(place_at(hosts, rank, len(own)))  # what NCCL and pinned memory take, unasked
         if backends:
@@ -166,7 +166,13 @@ def backends_for(transport: str, devices: bool) -> str:
     return ",".join(backend for backend, wanted in carried.items() if wanted)
 
 
-def _refuse_open(tls: str | None, backends: str) -> None:
+def _check_backends(tls: str | None, backends: str) -> None:
+    """Refuse what torch.distributed can't carry."""
+    if backends and dist.is_initialized():
+        raise ConfigError(
+            f"this script has called torch.distributed.init_process_group, which Weft does itself here ({backends}): "
+            f"leave it out, and DistributedDataParallel, for run.sync() sums gradients"
+        )
     if tls and backends:
         raise ConfigError(
             f"tls encrypts what goes over Weft's own sockets, and rows of this run go by torch.distributed in the open "

@@ -149,6 +149,7 @@ class World:
         resort: LastResort | None = None,
         lacking: str = "",
         share: float | None = None,
+        by_torch: bool = False,
     ) -> None:
         """`connections`: carry what is in host memory; None: torch.distributed does, or there is no other worker.
 
@@ -156,10 +157,11 @@ class World:
         `store`: where workers have met; None: they are threads of one process.
         `lacking`: why workers can't compute on CUDA's devices, each on its own, where they can't.
         `share`: of the host's processors, which this worker may use; None: all workers there may use the same.
+        `by_torch`: has torch.distributed been begun for this run? A script may have a process group of its own.
         """
         self.rank, self.size = rank, size
         self.hosts = hosts or [0] * size  # the host of each worker
-        self.lacking, self._share = lacking, share
+        self.lacking, self._share, self._by_torch = lacking, share, by_torch
         self.meter, self.traffic = Meter(), Traffic(size)
         self._heartbeats, self._timeout = heartbeats, timedelta(seconds=timeout)
         self._connections, self._of_devices, self._store, self._compared = connections, of_devices, store, 0
@@ -187,7 +189,7 @@ class World:
             return cls()
         rank, size = place.rank, place.size
         have_files(size)
-        given = given_secret()
+        given, scripts = given_secret(), dist.is_initialized()
         encryption = Encryption.of(tls, given)
         with waiting():
             store, hosts, secret, share, lacking = meet(place, timeout, transport, given, devices, tls)
@@ -196,8 +198,9 @@ class World:
             connections = SocketConnections(place, store, timeout, secret, ports, encryption) if by_sockets else None
             resort = LastResort(timeout)
             heartbeats = Heartbeats(store, rank, size, resort.lost)
+            by_torch = dist.is_initialized() and not scripts
             return cls(
-                rank, size, hosts, heartbeats, timeout, connections, store, resort=resort, lacking=lacking, share=share
+                rank, size, hosts, heartbeats, timeout, connections, store, None, resort, lacking, share, by_torch
             )
         except RuntimeError as error:
             refuse_without_threads(rank, error)
@@ -244,7 +247,7 @@ class World:
             return Communicator(meter=self.meter)
         groups, ranks = self._groups(group), self.members(group)
         device = None if self._of_devices is None else self._of_devices.transport(ranks)
-        if dist.is_initialized():  # all workers make all groups of torch.distributed, in the same order
+        if self._by_torch:  # all workers make all groups of torch.distributed, in the same order
             made = [dist.new_group(members, timeout=self._timeout) for members in groups]
             device = ProcessGroupTransport(made[groups.index(ranks)], len(ranks))
         own = None if self._connections is None else self._connections.transport(ranks)
@@ -325,5 +328,5 @@ class World:
         for connections in (self._connections, self._of_devices):
             if connections is not None:
                 connections.close()
-        if self.size > 1 and dist.is_initialized():
+        if self._by_torch and dist.is_initialized():
             dist.destroy_process_group()

@@ -87,6 +87,22 @@ def test_each_worker_takes_its_own_device_before_they_meet_on_them(monkeypatch):
     assert [backends for backends, _ in begun] == ["cuda:nccl"] * 2 and all(ready for _, ready in begun)
     with pytest.raises(ConfigError, match=r"in the open \(cuda:nccl\): set device"):
         meet(b"x" * 32, True, "secret")
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    with pytest.raises(ConfigError, match=r"has called torch.*init_process_group, which Weft does itself here"):
+        meet(None, True)
+
+
+def ways_beside_a_scripts_own_group(world, file):
+    dist.init_process_group("gloo", init_method=f"file://{file}", rank=world.rank, world_size=world.size)
+    comm = world.communicator()
+    comm.barrier()
+    comm.close()
+    dist.destroy_process_group()
+    return comm._device is None
+
+
+def test_a_process_group_of_the_scripts_own_is_left_alone(processes, tmp_path):
+    assert processes(2, ways_beside_a_scripts_own_group, tmp_path / "store") == [True, True]
 
 
 def devices_of(world):
