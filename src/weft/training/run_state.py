@@ -284,7 +284,7 @@ class RunState:
         if shared is None or comm.size == 1:
             return found
         data = comm.share(None if found is None else save_tensors(found.tensors))
-        return Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
+        return found or Checkpoint(Path(shared[0]), load_tensors(data), shared[1], shared[2])
 
     def _check_same_run(self, found: Checkpoint, then: Settings) -> None:
         """A checkpoint goes on only in a run that would have come to it."""

@@ -24,7 +24,7 @@ from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.plan import Settings
-from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, save_model, set_up
+from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, run_state, save_model, set_up
 from weft.training.objectives import LossObjective
 from weft.training.run_state import Progress
 
@@ -680,9 +680,12 @@ def test_disks_may_be_slower_than_workers_wait(graph, ranks, tmp_path, monkeypat
     for name in ("save_step", "newest"):
         monkeypatch.setattr(checkpoint, name, partial(slowed, getattr(checkpoint, name)))
     ranks(2, train, tmp_path / "slow", 2, timeout=2.0)
+    made, make = [], run_state.load_tensors
+    monkeypatch.setattr(run_state, "load_tensors", lambda data: made.append(len(data)) or make(data))
     resumed = ranks(2, partial(train, resume=True), tmp_path / "slow", 3, timeout=2.0)
     losses = [[epoch["loss"] for epoch in history] for history in (*whole, *resumed)]
     assert losses == [losses[0]] * 4
+    assert len(made) == 1  # the first worker has what it has read
 
 
 def test_where_there_are_no_locks_what_may_be_written_elsewhere_is_let_alone(graph, tmp_path, monkeypatch):
