@@ -21,6 +21,7 @@ class EncryptedLinks:
     def __init__(self, sockets: Sequence[socket.socket | None], timeout: float) -> None:
         """`sockets`: one a worker, non-blocking, None for this worker itself."""
         self._peers = {member: _Peer(one) for member, one in enumerate(sockets) if one is not None}
+        self._members = {peer.socket.fileno(): member for member, peer in self._peers.items()}
         self._size, self._timeout, self._number, self._open = len(sockets), timeout, 0, False
 
     def begin(self, data: np.ndarray, counts: list[int]) -> None:
@@ -55,22 +56,27 @@ class EncryptedLinks:
     def _finish(self) -> list[int]:
         if not self._open:
             raise RuntimeError("links: nothing is under way")
-        self._open, last = False, time.monotonic()
+        self._open, last, poll = False, time.monotonic(), select.poll()
+        waiting, ready = set[int](), self._peers  # at first all: for some nothing is to be waited
         while True:
-            moved = [peer.move_out() | peer.move_in() for peer in self._peers.values()]
-            lost = [member for member, peer in self._peers.items() if peer.lost]
-            waiting = {member: peer.waits_for for member, peer in self._peers.items() if peer.waits_for}
+            moved = [peer.move_out() | peer.move_in() for peer in ready.values()]
+            lost = [member for member, peer in ready.items() if peer.lost]
+            for member, peer in ready.items():
+                if peer.waits_for:
+                    poll.register(peer.socket, peer.waits_for)
+                    waiting.add(member)
+                elif member in waiting:
+                    poll.unregister(peer.socket)
+                    waiting.remove(member)
             if lost or not waiting:
                 return lost
             if any(moved):
                 last = time.monotonic()
             left = last + self._timeout - time.monotonic()
             if left <= 0:
-                return list(waiting)
-            ready = select.poll()
-            for member, events in waiting.items():
-                ready.register(self._peers[member].socket, events)
-            ready.poll(1000 * left)
+                return sorted(waiting)
+            named = (self._members[number] for number, _ in poll.poll(1000 * left))
+            ready = {member: self._peers[member] for member in named}
 
 
 class _Flow:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import SocketConnections, SocketTransport
-from weft.exchange.encrypted_links import EncryptedLinks
+from weft.exchange.encrypted_links import EncryptedLinks, _Peer
 from weft.exchange.encryption import Encryption
 from weft.place import WorkerPlace
 
@@ -120,6 +120,20 @@ def test_every_byte_arrives(size, known, pair):
             for sent, parts in zip(messages, got, strict=True):
                 for peer in range(size):
                     assert np.array_equal(parts[peer], sent[peer][rank] if peer != rank else parts[peer][:0])
+
+
+def test_only_those_whose_bytes_have_come_are_looked_at(monkeypatch):
+    looked, move_in, size = [], _Peer.move_in, 6
+    monkeypatch.setattr(_Peer, "move_in", lambda peer: looked.append(peer) or move_in(peer))
+    with meshed(size, pair=encrypted_pair) as (_, links):
+
+        def work(rank):
+            time.sleep(0.05 * rank)
+            links[rank].begin(np.zeros(size - 1, np.uint8), [int(peer != rank) for peer in range(size)])
+            return links[rank].finish_any()[0]
+
+        assert together(work, size) == [[]] * size
+        assert sum(peer in links[0]._peers.values() for peer in looked) < 3 * size
 
 
 EITHER = pytest.mark.parametrize("pair", [tcp_pair, encrypted_pair])
