@@ -74,7 +74,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
     return request(
         resumable=settings.checkpoint.folder is not None,
         recovery=weft.cluster.Recovery.of(many),
-        check=partial(train.check, many, given.graph),
+        check=partial(train.check, many, given.graph, [args.workers_per_host] * args.hosts),
         ports=settings.parallel.ports,
         graph=weft.graph.directory_of(given.graph),
         device=settings.parallel.device,

@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             args,
             parallel,
             recovery=weft.cluster.Recovery.of(settings),
-            check=partial(check, settings, args.graph),
+            check=partial(check, settings, args.graph, [parallel.workers] if parallel.on == "local" else None),
             graph=weft.graph.directory_of(args.graph),
         )
     with joined_as(parallel) as world:
@@ -51,13 +51,14 @@ def run(args: argparse.Namespace) -> int:
             return 128 + stop.signum
 
 
-def check(settings: weft.Settings, place: Path | str) -> None:
-    """Refuse what workers would refuse, before they are started."""
+def check(settings: weft.Settings, place: Path | str, hosts: list[int] | None) -> None:
+    """Refuse what workers would refuse, before they are started. `hosts`: the workers of each, if that is known."""
     weft.training.check_new(settings.checkpoint)  # a job of a queue's goes on from checkpoints, by itself
     graph = weft.training.as_graph(place, weft.exchange.World(), settings.parallel.timeout)
     weft.training.check_plan(settings, graph, weft.training.make_model(settings, graph))
     if settings.parallel.cluster is not None and settings.plan.name == "auto":
-        weft.training.described(settings.parallel.cluster, [settings.parallel.workers])
+        if hosts is not None:
+            weft.training.described(settings.parallel.cluster, hosts)
         if settings.parallel.min_workers is not None:
             raise ConfigError("a cluster file is of as many workers as there are: drop --min-workers, or --cluster")
     if (settings.parallel.min_workers or 1) > settings.parallel.workers:

@@ -108,6 +108,17 @@ def test_what_workers_would_refuse_is_refused_before_they_are_started(capsys, mo
     assert f"there is no file {tmp_path}/missing.py" in refused(capsys, launcher, *words)
 
 
+def test_a_cluster_file_is_of_the_hosts_that_are_asked_for(capsys, monkeypatch, graph, tmp_path):
+    monkeypatch.setenv("PATH", "")
+    hosts = [f'[[host]]\nname = "{name}"\nbandwidth = "1gbit"\nmemory = "16GiB"\n' for name in "ab"]
+    (tmp_path / "c.toml").write_text("version = 1\n" + "".join(hosts) + "[exchange]\nlatency = 0.001\n")
+    words = ["--", "train", graph, "--cluster", f"{tmp_path}/c.toml"]
+    assert "there is no sbatch on this machine" in refused(capsys, "slurm", "--hosts", "2", *words)
+    assert "2 hosts with 1, 1 workers, but this run has 1 with 2" in refused(
+        capsys, "slurm", "--workers-per-host", "2", *words
+    )
+
+
 def test_a_job_does_not_go_on_from_an_earlier_runs_checkpoints_unasked(capsys, monkeypatch, graph, tmp_path):
     monkeypatch.setenv("PATH", "")
     (tmp_path / "kept" / "step-000000005").mkdir(parents=True)
