@@ -15,6 +15,7 @@ from torch_geometric.nn import (
     GAT,
     MLP,
     ARMAConv,
+    EdgeConv,
     EGConv,
     FAConv,
     FeaStConv,
@@ -23,6 +24,7 @@ from torch_geometric.nn import (
     GATv2Conv,
     GCN2Conv,
     GCNConv,
+    GENConv,
     GINConv,
     GINEConv,
     GPSConv,
@@ -1604,10 +1606,62 @@ class OfTwoHeads(Two):
         super().__init__(lambda width, out: FeaStConv(width, out, heads=2))
 
 
-def test_a_black_box_runs_where_a_worker_has_no_rows(ranks, graphs):
-    agree(
-        ranks, graphs, OfTwoHeads, plan="gdp", seeds=66
-    )  # 2 of 200 are left for an epoch's last batch of three workers
+class OfMedians(Two):
+    """Which PyG can't take of no edges at all."""
+
+    def __init__(self):
+        super().__init__(lambda width, out: SAGEConv(width, out, aggr="median"))
+
+
+class Cosines(MessagePassing):
+    """Divides by the length of rows, and by the sum of weights; drops of its edges."""
+
+    def __init__(self, width, out):
+        super().__init__(aggr="add")
+        self.linear = nn.Linear(width, out)
+
+    def forward(self, x, edge_index, edge_weight):
+        unit = x / x.norm(dim=1, keepdim=True)
+        sums = scatter(edge_weight, edge_index[1], 0, len(x))
+        x = self.linear(x)
+        return x + self.propagate(edge_index, x=x, unit=unit, by=edge_weight / sums[edge_index[1]])
+
+    def message(self, x_j, unit_i, unit_j, by):
+        return F.dropout((unit_i * unit_j).sum(1, keepdim=True) * by[:, None] * x_j, 0.3, self.training)
+
+
+class OfCosines(Two):
+    def __init__(self):
+        super().__init__(Cosines, weighted=True)
+
+    def between(self, x):
+        return x.tanh()
+
+
+@pytest.mark.parametrize("make", [OfTwoHeads, OfMedians, OfCosines])
+def test_a_black_box_runs_where_a_worker_has_no_rows(ranks, graphs, make):
+    """Of 200 seeds 2 are left for an epoch's last batch of three workers."""
+    agree(ranks, graphs, make, plan="gdp", seeds=66)
+
+
+class OfNorms(Two):
+    """Of edges and of rows."""
+
+    def __init__(self):
+        super().__init__(partial(GENConv, norm="batch"))
+        self.first = EdgeConv(nn.Sequential(nn.Linear(2 * WIDTH, 8), nn.BatchNorm1d(8), nn.ReLU()))
+
+
+def test_norms_in_black_boxes_are_numbers_where_a_worker_has_no_rows(ranks, graphs):
+    models = []
+
+    def make():
+        models.append(OfNorms())
+        return models[-1]
+
+    for found in ranks(3, lambda world: losses(world, graphs, make, plan="gdp", seeds=66)):
+        assert np.isfinite(found).all()
+    assert all(value.isfinite().all() for model in models for value in model.state_dict().values())
 
 
 def test_vertices_without_edges_by_their_numbers_are_refused(graphs):

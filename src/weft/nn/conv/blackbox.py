@@ -19,7 +19,7 @@ from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself, in_mode
-from weft.nn.handles import ATTRIBUTES, Handle
+from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.rows import by_running_averages
@@ -249,23 +249,36 @@ class _OwnForward(Merge):
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         """The module's forward, its dropout keyed."""
-        call, block = self._call, edges.block
+        call, here = self._call, edges.block
+        edges = edges if here.num_dst else self._made_up(here)
+        block = edges.block
         with self._named(block):
-            further = self._looks_on(block, sources, partial(self._options, edges))
+            further = here.num_dst > 0 and self._looks_on(block, sources, partial(self._options, edges))
             edges = surroundings(call, block) if further else edges
             options, seen = self._options(edges), edges.block
             # One more where there are as many edges, so that rows and edges are told apart by their number.
             rows = seen.num_src + (seen.num_src == seen.num_edges)
             for name, value in call.others.items():
                 if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
-                    options[name] = _more(value, rows) if len(value) == block.num_src else value
+                    options[name] = _more(value, rows) if len(value) == here.num_src else value
             edge_index = torch.stack([seen.src.long(), seen.dst().long()])
-            with _OnBlock(call, edges, block.num_dst, rows):
+            with _OnBlock(call, edges, here.num_dst, rows):
                 out = own_forward(call.conv, _more(sources, rows), edge_index, options)
         if not isinstance(out, Tensor) or len(out) != rows:
             got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise ModelError(f"{call.conv} gave {got} for {rows} vertices: a convolution must give one row a vertex")
-        return out[: block.num_dst]
+        return out[: here.num_dst]
+
+    def _made_up(self, block: Block) -> Edges:
+        """In place of no edges, of which some modules make errors or NaN: a vertex with two loops, whose row is dropped."""
+        call, src = self._call, block.src
+        names = {value.stands_for for value in call.others.values() if isinstance(value, Handle)}
+        names |= {name for name in EDGE_ARGUMENTS if getattr(call, name)}
+        given = {name: call.program.edge_values(name, block) for name in names}
+        values = {name: of.new_full((2, *of.shape[1:]), name != "edge_type") for name, of in given.items()}
+        ends = torch.tensor([0, 2], device=src.device)
+        loops = Block(ends, src.new_zeros(2), max(1, block.num_src), values=values)
+        return Edges(loops, keys=ends.new_zeros(1))
 
     def _options(self, edges: Edges) -> dict[str, object]:
         """What it is given besides rows and edges, of these edges."""
@@ -330,10 +343,10 @@ class _OwnForward(Merge):
 
 
 def _more(rows: Tensor, count: int) -> Tensor:
-    """So many rows, the others like the first one; also where there is none, as a worker may have no destinations."""
+    """So many rows, the others like the first one; where there is none, as a worker may have no destinations, of ones."""
     if len(rows) == count:
         return rows
-    first = rows[:1].detach() if len(rows) else rows.new_zeros(1, *rows.shape[1:])
+    first = rows[:1].detach() if len(rows) else rows.new_ones(1, *rows.shape[1:])  # by which one can divide
     return torch.cat([rows, first.expand(count - len(rows), *rows.shape[1:])])
 
 
@@ -368,7 +381,7 @@ class _OnBlock(TorchFunctionMode):
         given = inspect.signature(F.batch_norm).bind(x, *args, **kwargs)
         given.apply_defaults()
         count = self._destinations if len(x) == self._rows else len(x)
-        if count == 1:
+        if count == 1 or not self._destinations:  # what is made up has no statistics
             args, kwargs = by_running_averages(x, *args, **kwargs)
             return F.batch_norm(*args, **kwargs)
         if count == len(x) or not given.arguments["training"]:
@@ -388,7 +401,7 @@ class _OnBlock(TorchFunctionMode):
         keys = self._keys(x) if call.run.keys else None
         if (
             keys is None
-            and self._destinations < self._block.num_dst
+            and 0 < self._destinations < self._block.num_dst
             and {self._rows, self._block.num_edges} & {*x.shape}
         ):
             raise ModelError(
