@@ -1490,6 +1490,57 @@ def test_convolutions_of_several_hops_are_as_many_layers(ranks, graphs, name):
     assert BlockModel(make()).describe().startswith("2 layers")
 
 
+class Adds(MessagePassing):
+    """Says how it is split, and adds its own rows to the merged ones: in their place, if it `writes`."""
+
+    def __init__(self, writes, width, out):
+        super().__init__(aggr="mean")
+        self.writes, self.linear = writes, nn.Linear(width, out)
+
+    def weft_split(self):
+        return weft.Split(self.finish, merge="mean")
+
+    def finish(self, merged, own):
+        return self.linear(merged.add_(own) if self.writes else merged + own)
+
+    def forward(self, x, edge_index):
+        return self.finish(self.propagate(edge_index, x=x), x)
+
+    def message(self, x_j):
+        return x_j
+
+
+class Halves(nn.Module):
+    def __init__(self, writes):
+        super().__init__()
+        self.writes, self.hop, self.linear = writes, LGConv(), nn.Linear(WIDTH, CLASSES)
+
+    def forward(self, x, edge_index):
+        h = self.hop(x, edge_index)
+        h = h.mul_(0.5) if self.writes else h * 0.5
+        return self.linear(F.dropout(h, 0.3, self.training, inplace=self.writes))
+
+
+@pytest.mark.parametrize("make", [lambda writes: Two(partial(Adds, writes)), Halves], ids=["a split", "a hop"])
+def test_what_the_model_writes_into_is_merged_again(ranks, graphs, make):
+    for size in (1, 2):
+        plain, writing = (
+            ranks(size, partial(losses, folder=graphs, make=partial(make, writes), plan="halo", full_graph=True))[0]
+            for writes in (False, True)
+        )
+        assert writing == plain
+
+
+def test_a_batch_that_is_run_twice_is_merged_again(graphs):
+    with seeded(3):
+        model = Two(partial(Adds, True)).double().eval()
+    loader = weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2), batch_size=30, dtype="float64")
+    run = weft.parallel(model, loader)
+    for batch in loader:
+        assert torch.equal(run(batch), run(batch))
+    run.close()
+
+
 def test_dropout_of_hops_is_refused(graphs):
     make = partial(Hops, lambda width: APPNP(2, 0.2, dropout=0.5))
     with pytest.raises(ModelError, match="looks further than at the edges"):

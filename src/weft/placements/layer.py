@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from weft.placements.merge import Merge
 
 
+_Made = tuple[tuple[Tensor, ...], list[int]]  # rows, and their versions when they were made
+
+
 @dataclass
 class Inputs:
     """Of the first layer: the rows that were fetched, and what is made of them, as they are, without parameters."""
@@ -32,8 +35,8 @@ class Inputs:
     rows: Tensor | None = None
     version: int = 0
     asked: "Merge | None" = None  # how the model merged them; None: it did not
-    merged: tuple[Hashable, Tensor] | None = None  # a merge that was made ahead, by its key
-    kept: dict[str, tuple[Tensor, ...]] | None = None  # where they stay for all epochs: what was made of them, by name
+    merged: tuple[Hashable, Tensor, int] | None = None  # a merge that was made ahead, by its key; and its version then
+    kept: dict[str, _Made] | None = None  # where they stay for all epochs: what was made of them, by name
     making: bool = False  # is something of them being made, once?
 
     def fetched(self, rows: Tensor) -> None:
@@ -54,15 +57,22 @@ class Inputs:
         return self.kept is not None and self.are(x) and not x.requires_grad
 
     def once(self, name: str, x: Tensor, make: Callable[[], tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
-        """What `make` gives of rows x, without anything that is learned: where they stay, made in the first epoch only."""
+        """What `make` gives of rows x, without anything that is learned: where they stay, made in the first epoch only.
+
+        And again, where the model has written into it.
+        """
         if self.kept is None or not self.stay(x):
             return make()
-        if name not in self.kept:
+        if name not in self.kept or self.kept[name][1] != _versions(self.kept[name][0]):
             self.making = True
             with torch.no_grad():
-                self.kept[name] = make()
-            self.making = False
-        return self.kept[name]
+                rows = make()
+            self.making, self.kept[name] = False, (rows, _versions(rows))
+        return self.kept[name][0]
+
+
+def _versions(rows: tuple[Tensor, ...]) -> list[int]:
+    return [of._version for of in rows]
 
 
 class Layer(Movable, ABC):
@@ -188,8 +198,9 @@ class WholeLayer(Layer):
         """The same, unless that was done ahead; and the destinations' own rows."""
         if merge.key is not None and not x.requires_grad and self.inputs.are(x):
             self.inputs.asked = merge
-            if self.inputs.merged is not None and self.inputs.merged[0] == merge.key:
-                return self.inputs.merged[1], x[: self.num_dst]
+            ahead = self.inputs.merged
+            if ahead is not None and ahead[0] == merge.key and ahead[1]._version == ahead[2]:  # it is as it was made
+                return ahead[1], x[: self.num_dst]
         return merge.whole_with_own(self.here, self.sources(x))
 
     def sources(self, x: Tensor) -> Tensor:
@@ -201,7 +212,8 @@ class WholeLayer(Layer):
 
     def merge_ahead(self, merge: "Merge") -> None:
         if self.inputs.rows is not None and self.inputs.rows.is_cpu:  # a device merges as it computes
-            self.inputs.merged = merge.key, merge.ahead(self.here, self.inputs.rows)
+            rows = merge.ahead(self.here, self.inputs.rows)
+            self.inputs.merged = merge.key, rows, rows._version
 
     def for_inputs(self) -> "WholeLayer":
         other = self.again()
