@@ -45,4 +45,5 @@ def draws(func: Any, args: tuple, kwargs: dict[str, Any]) -> bool:
     said = func._schema.arguments
     given = {one.name: one.default_value for one in said if one.has_default_value()}
     given |= dict(zip((one.name for one in said), args, strict=False)) | kwargs
-    return given.get("training") is not False and given.get("train") is not False and given.get("dropout_p") != 0
+    never = any(given.get(name) == 0 for name in ("dropout_p", "dropout"))  # of attention, and of recurrent layers
+    return given.get("training") is not False and given.get("train") is not False and not never
