@@ -169,6 +169,7 @@ CONVOLUTIONS: "Door[type[Convolution]]" = Door(
         "torch_geometric.nn.conv.mixhop_conv.MixHopConv": "weft.nn.conv.mixhop:MixHop",
         "torch_geometric.nn.conv.lg_conv.LGConv": "weft.nn.conv.lightgcn:LightGcn",
         "weft.nn.conv.hops.DegreeHop": "weft.nn.conv.hops:HopSums",
+        "torch_geometric.nn.conv.graph_conv.GraphConv": "weft.nn.conv.graph:GraphSums",
         "torch_geometric.nn.conv.gin_conv.GINConv": "weft.nn.conv.gin:Gin",
         "torch_geometric.nn.conv.gat_conv.GATConv": "weft.nn.conv.gat:Gat",
         "torch_geometric.nn.conv.gatv2_conv.GATv2Conv": "weft.nn.conv.gatv2:Gatv2",

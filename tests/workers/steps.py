@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import torch
 from torch import nn
-from torch_geometric.nn import MessagePassing
+from torch_geometric.nn import GraphConv, MessagePassing
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
 from weft.graph import Graph
@@ -64,6 +64,18 @@ class Own(nn.Module):
         return self.convs[1](x, edge_index)
 
 
+class Graphs(nn.Module):
+    """A mean and a sum by the weights of edges."""
+
+    def __init__(self, width, hidden, out):
+        super().__init__()
+        self.first, self.second = GraphConv(width, hidden, "mean"), GraphConv(hidden, out)
+        self.drops = nn.Dropout(0.3)
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.second(self.drops(self.first(x, edge_index, edge_weight).relu()), edge_index, edge_weight)
+
+
 open_graph = cache(Graph.open)  # workers that are threads share it
 
 
@@ -109,6 +121,8 @@ def make_model(name, width, classes, widths):
     models = {"gcn": lambda: GCN(**common), "gin": lambda: GIN(**common), "gcn-weights": lambda: GCN(**common)}
     models["gat"] = lambda: GAT(**common, heads=2)
     models["gatv2"] = lambda: GAT(**common, heads=2, v2=True)
+    models["graph-weights"] = lambda: Graphs(width, 8, classes)
+    models["graph-narrow-weights"] = lambda: Graphs(width, 2, classes)
     models["own"] = lambda: Own(width, classes, OwnConv)
     models["declared"] = lambda: Own(width, classes, DeclaredConv)
     for deep in ("film", "deepgcn"):

@@ -88,6 +88,8 @@ FAST = {
     "rgat-types": ["dnp", "split by cover", "cover, cache in bytes", "split by host, cache"],
     "own": WHOLE,
     "declared": ["gdp", "snp", "push, seeds spread", "split by cover", "cover, partitioned", "split by host, cache"],
+    "graph-weights": ["leap", "snp", "dnp", "nfp", "split by cover", "gdp, partitioned"],
+    "graph-narrow-weights": ["nfp", "nfp by host", "split by push", "cover, partitioned"],
 }
 CAN = {model: list(PLANS) for model in FAST} | {"own": WHOLE}
 CAN |= dict.fromkeys(("gatv2", "film", "deepgcn", "sage-mean-project", "declared"), NO_COLUMNS)
@@ -198,6 +200,7 @@ BY_SAMPLER = {
     ("layer", "gin"): ["gdp", "dnp", "nfp", "split by cover"],
     ("layer", "declared"): ["gdp", "snp", "cover, partitioned"],
     ("layer", "jk"): ["push, seeds spread"],
+    ("layer", "graph-weights"): ["snp", "nfp", "split by cover"],
 }
 
 
@@ -412,6 +415,7 @@ SUMS = [
     "gin",
     "declared",
     "jk",
+    "graph-weights",
 ]  # what estimates can be added up
 
 

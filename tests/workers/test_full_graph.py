@@ -68,6 +68,7 @@ CASES = {
     "rgat": [*SOME, "partitioned"],
     "rgat-types": ["halo"],
     "deep": list(DEEP),
+    "graph-weights": [*SOME, "pull+push", "partitioned"],
 }
 
 

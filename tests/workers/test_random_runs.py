@@ -27,16 +27,17 @@ FAST = {
     "gatv2": lambda r, i, o: gnn.GATv2Conv(i, o, r.choice([1, 2]), concat=False, share_weights=r.random() < 0.5),
     "gin": lambda r, i, o: gnn.GINConv(nn.Sequential(nn.Linear(i, o), nn.Tanh()), train_eps=r.random() < 0.5),
     "film": lambda r, i, o: gnn.FiLMConv(i, o),
+    "graph": lambda r, i, o: gnn.GraphConv(i, o, r.choice(["add", "mean"]), bias=r.random() < 0.7),
 }
 BLACK = {
-    "graph": lambda r, i, o: gnn.GraphConv(i, o, r.choice(["add", "mean", "max"])),
+    "graph by max": lambda r, i, o: gnn.GraphConv(i, o, "max"),
     "transformer": lambda r, i, o: gnn.TransformerConv(i, o, r.choice([1, 2]), concat=False, beta=r.random() < 0.5),
     "general": lambda r, i, o: gnn.GeneralConv(i, o, attention=r.random() < 0.5),
     "gen": lambda r, i, o: gnn.GENConv(i, o, norm="layer"),
     "edge": lambda r, i, o: gnn.EdgeConv(nn.Linear(2 * i, o), r.choice(["max", "mean"])),
     "several": lambda r, i, o: gnn.SAGEConv(i, o, r.choice([["mean", "max"], "softmax", "min"])),
 }
-WEIGHED = ("gcn", "graph")
+WEIGHED = ("gcn", "graph", "graph by max")
 
 
 class Net(nn.Module):

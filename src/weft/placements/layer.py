@@ -108,14 +108,16 @@ class Layer(Movable, ABC):
     def own(self, x: Tensor) -> Tensor:
         """The destinations' own rows, from the rows here."""
 
-    def merge_and_map(self, merge: "Merge", x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
+    def merge_and_map(
+        self, merge: "Merge", name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
+    ) -> Tensor:
         """Merged rows and own rows, each times its matrix, plus a bias; mapped first where narrower rows travel for it.
 
-        The merge is linear in rows. Merged inputs that stay are merged once.
+        The merge is linear in rows. Merged inputs that stay are merged once, by the name of what is made of them.
         """
         left, right = matrices
         if not self.maps_first(x, *left.shape):
-            merged, own = self.inputs.once(str(merge.key), x, lambda: self.merge_with_own(merge, x))
+            merged, own = self.inputs.once(name, x, lambda: self.merge_with_own(merge, x))
             return linear_of_two(merged, left, own, right, bias)
         if not self.own_first:
             return self.map_and_merge(merge, x, left, bias) + self.own(linear(x, right))
@@ -322,10 +324,12 @@ class ColumnLayer(Layer):
     def merge_mapped(self, merge: "Merge", x: Tensor) -> Tensor:
         return merge.shares(self, x)
 
-    def merge_and_map(self, merge: "Merge", x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None) -> Tensor:
+    def merge_and_map(
+        self, merge: "Merge", name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
+    ) -> Tensor:
         """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
         if len(matrices[0]) >= self.columns.width:
-            return super().merge_and_map(merge, x, matrices, bias)
+            return super().merge_and_map(merge, name, x, matrices, bias)
         left, right = map(self.share, matrices)
         here, there = (
             linear_of_two(self.real(merge.whole(edges, x)), left, self.real(x[edges.own_at]), right, None)

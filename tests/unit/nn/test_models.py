@@ -125,15 +125,33 @@ def test_sage_options(aggr, options):
     ids=["plain", "improved", "no loops", "no norm", "no bias"],
 )
 def test_gcn_options(weighted, options):
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = GCNConv(WIDTH, 16, **options), GCNConv(16, CLASSES, **options)
+    assert_equals_pyg(Weighed(GCNConv, **options), weighted=weighted)
 
-        def forward(self, x, edge_index, edge_weight=None):
-            return self.second(self.first(x, edge_index, edge_weight).relu(), edge_index, edge_weight=edge_weight)
 
-    assert_equals_pyg(Model(), weighted=weighted)
+class Weighed(nn.Module):
+    """Two convolutions that are given what edges weigh; the second one as a column, if it is to be."""
+
+    def __init__(self, conv, column=False, **options):
+        super().__init__()
+        self.first, self.second, self.column = conv(WIDTH, 16, **options), conv(16, CLASSES, **options), column
+
+    def forward(self, x, edge_index, edge_weight=None):
+        x = self.first(x, edge_index, edge_weight).relu()
+        return self.second(x, edge_index, edge_weight=edge_weight.view(-1, 1) if self.column else edge_weight)
+
+
+@pytest.mark.parametrize(("weighted", "column"), [(False, False), (True, False), (True, True)])
+@pytest.mark.parametrize("options", [{}, {"aggr": "mean"}, {"aggr": "sum", "bias": False}, {"aggr": "max"}], ids=str)
+def test_graph_conv_options(weighted, column, options):
+    kinds = assert_equals_pyg(Weighed(GraphConv, column, **options), weighted=weighted).kinds()
+    assert all(kind.endswith("(fast)") == (options.get("aggr") != "max") for kind in kinds)
+
+
+def test_a_graph_conv_whose_maps_are_not_just_matrices():
+    model = Weighed(GraphConv)
+    model.first.lin_rel.register_forward_hook(lambda module, given, out: out.tanh())
+    model.second.lin_root = nn.Linear(16, CLASSES)
+    assert_equals_pyg(model, weighted=True)
 
 
 @pytest.mark.parametrize("v2", [False, True])
@@ -212,7 +230,7 @@ def test_cached_subclasses_and_edge_features_are_no_fast_path():
     [
         TransformerConv(WIDTH, CLASSES),
         ResGatedGraphConv(WIDTH, CLASSES),
-        GraphConv(WIDTH, CLASSES),
+        GraphConv(WIDTH, CLASSES, "max"),
         ClusterGCNConv(WIDTH, CLASSES),
         ARMAConv(WIDTH, CLASSES),
         SAGEConv(WIDTH, CLASSES, aggr=["mean", "max"]),

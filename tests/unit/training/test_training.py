@@ -756,7 +756,7 @@ class TestMistakes:
             (lambda i, o: GATConv(i, o), "GATConv"),
             (lambda i, o: FiLMConv(i, o), "FiLMConv"),
             (lambda i, o: SAGEConv(i, o, aggr="max"), "SAGEConv"),
-            (lambda i, o: GraphConv(i, o), "GraphConv"),
+            (lambda i, o: GraphConv(i, o, "max"), "GraphConv"),
         ],
     )
     def test_convolutions_that_do_not_sum_are_not_sampled_by_layer(self, graph, conv, named, workers):

@@ -32,7 +32,7 @@ class Sage(Convolution):
         plain_own = conv.root_weight and plain_linear(conv.lin_r) and conv.lin_r.bias is None
         linear_in_rows = self.adds_up and not conv.project and plain  # sums and the map can change places
         if linear_in_rows and plain_own:  # both rows are mapped by matrices alone, whose bias is the first one's
-            out = layer.merge_and_map(self._merge, call.x, (left.weight, conv.lin_r.weight), left.bias)
+            out = layer.merge_and_map(self._merge, self._reduce, call.x, (left.weight, conv.lin_r.weight), left.bias)
         elif linear_in_rows and layer.maps_first(call.x, *left.weight.shape):
             out = layer.map_and_merge(self._merge, call.x, left.weight, left.bias)
             out = out + layer.own(dense(conv.lin_r, call.x)) if conv.root_weight else out
