@@ -46,6 +46,10 @@ class KeptState:
             one is not buffer or not torch.equal(buffer, kept) for one, buffer, kept in now
         )
 
+    def has_written(self, buffer: Tensor) -> bool:
+        """Is a buffer none of those that there were, or has it other numbers by now?"""
+        return not any(one is buffer and torch.equal(buffer, kept) for _, _, one, kept in self._buffers)
+
     def has_changed(self) -> bool:
         """Are there other attributes by now, or other things in them?"""
         return any(_are_others(_own(part), before) for part, before in self._attributes)

@@ -35,7 +35,7 @@ from weft.operations import DrawnShapes, Draws, drawn_otherwise
 _SOME, _PART = 12, 8  # rows on which a model is tried
 _AGAIN = 5  # times, at most, where the generators of numpy or Python ended in other states
 _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.RReLU
-_TABLE = 1 << 22  # numbers of a parameter that stays as it is: no gate is so large
+_TABLE = 1 << 22  # numbers of a parameter that stays as it is, and of a buffer that may: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
 Widths = dict[tuple[MessagePassing, int], int]  # of what convolutions give, by the depth of their rows
@@ -192,8 +192,12 @@ def _try(
             noted = _outputs(*given)
             if training and kept.has_changed():  # what is kept of these rows may come out in the next ones
                 noted += _outputs(*given)
-        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms]
-        noted += [(f"the buffer {name}", buffer.clone()[None]) for name, buffer in others if training]
+        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms and training]
+        noted += [
+            (f"the buffer {name}", buffer.clone()[None])
+            for name, buffer in others
+            if buffer.numel() <= _TABLE or kept.has_written(buffer)  # a table, which nobody writes
+        ]
         return _Trial(noted, draws.shapes, state(), rows, moved)
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import random
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import numpy as np
 import pytest
@@ -14,7 +14,8 @@ from torch_geometric.nn import GATConv, GCNConv, Linear, MessagePassing, SAGECon
 from weft.errors import ModelError
 from weft.exchange import simulate
 from weft.graph import Graph, communities
-from weft.nn import BlockModel, check_hooks, check_rows, passage, walk
+from weft.nn import BlockModel, check_hooks, check_rows, passage, row_by_row, walk
+from weft.nn.small_graph import alike
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.sampling import NeighborSampler
@@ -211,6 +212,32 @@ def test_a_look_at_how_rows_go_through_a_model_leaves_all_generators():
         before = random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()
         look(model, WIDTH)
         assert (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()) == before
+
+
+class WithTable(Two):
+    """Looks up rows in a table that is a buffer; writes something of all rows into it, if it `writes`."""
+
+    def __init__(self, writes):
+        super().__init__(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES))
+        self.writes = writes
+        self.register_buffer("table", torch.ones(500, WIDTH))
+
+    def forward(self, x, edge_index):
+        if self.writes and self.training:
+            self.table.data[400:] += x.detach().sum(0)
+        return super().forward(x + nn.functional.embedding(x[:, 0].abs().long(), self.table), edge_index)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_table_is_compared_where_it_is_written_into_alone(monkeypatch, writes):
+    compared = []
+    monkeypatch.setattr(row_by_row, "_TABLE", 100)
+    monkeypatch.setattr(row_by_row, "alike", lambda x, y: compared.append(x.numel()) or alike(x, y))
+    model = WithTable(writes)
+    with pytest.raises(ModelError, match="the buffer table mixes the rows") if writes else nullcontext():
+        check_rows(model, WIDTH, 3)
+    assert compared and (max(compared) >= model.table.numel()) == writes
+    assert torch.equal(model.table, torch.ones(500, WIDTH))
 
 
 class TestRefusals:
