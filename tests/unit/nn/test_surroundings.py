@@ -132,6 +132,35 @@ def test_what_looks_further_is_refused(graph, name):
             both(graph, REFUSED[name], seeds)
 
 
+class Shares(Weighs):
+    """Divides by sums of neighbours' weights, where it is given some."""
+
+    def __init__(self):
+        super().__init__(EXACT["weighted"])
+
+    def forward(self, x, edge_index, edge_weight=None):
+        by = torch.ones_like(edge_index[0]) if edge_weight is None else self.function(x, edge_index, edge_weight)
+        return self.propagate(edge_index, x=self.lin(x), by=by.to(x.dtype))
+
+
+class OnceWithout(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = Shares()
+
+    def forward(self, x, edge_index, edge_weight):
+        return self.conv(x, edge_index) + self.conv(x, edge_index, edge_weight)
+
+
+def test_a_convolution_is_tried_with_each_of_what_it_is_given(graph):
+    with seeded(1):
+        model, x = OnceWithout().double(), torch.randn(VERTICES, WIDTH, dtype=torch.float64)
+    expected = model(x, edges_of(graph), torch.from_numpy(graph.edge_weight).double())
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(25), 0, 0)
+    found = BlockModel(model)(x[sample.vertices.long()], sample)
+    torch.testing.assert_close(found, expected[:25], rtol=1e-10, atol=1e-10)
+
+
 class ByRelation(MessagePassing):
     """Divides by how many in-edges of an edge's own type its source has; types go by another name."""
 

@@ -36,12 +36,13 @@ _JOINING = (torch.cat, torch.concat, torch.concatenate, torch.hstack)
 class BlackBox(Convolution):
     """Any MessagePassing class, as it is: on the block as a square graph whose first vertices are the destinations.
 
-    A block has the edges of its destinations only, so the module may look at no others. That is tried once.
+    A block has the edges of its destinations only, so the module may look at no others. That is tried once, with what it
+    is given.
     """
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self._further: bool | None = None  # does it look at edges of sources? None: it was not tried yet
+        self._further = dict[object, bool]()  # does it look at edges of sources? By what it is given, once tried
         self._numbers_lone = False
 
     @classmethod
@@ -62,15 +63,16 @@ class BlackBox(Convolution):
         """
         if block.num_src == block.num_dst or not block.num_edges:
             return False
-        if self._further is None:
+        given = frozenset(call.others), call.edge_weight, call.edge_type
+        if given not in self._further:
             kinds = getattr(call.program.graph, "num_edge_types", 1)
-            self._further = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
+            self._further[given] = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
                 f"batches number vertices otherwise: {_GIVE_EDGES}"
             )
-        return self._further
+        return self._further[given]
 
     def _looked(self, is_of_edges: Callable[..., bool]) -> bool:
         """Tried: does it look at edges of sources?"""
@@ -82,7 +84,7 @@ class BlackBox(Convolution):
                 f"nor one worker of several: set full_graph = true with one worker, or build it of one hop"
             )
         with suppress(Exception):  # what fails on vertices without edges is told of where they are met
-            self._numbers_lone = not is_of_edges(_LONE)
+            self._numbers_lone |= not is_of_edges(_LONE)
         return further
 
     def _always(self, is_of_edges: Callable[..., bool], tried: "_Trial") -> bool:
