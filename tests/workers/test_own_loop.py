@@ -481,4 +481,6 @@ def test_calls_as_in_pyg_are_told_what_to_do_here(parts):
     ):
         _ = batch.edge_index
     assert not hasattr(batch, "n_id")
+    with pytest.raises(AttributeError, match=r"a run has no parameters: .* the model's own, .*: model\.parameters"):
+        run.parameters()
     run.close()

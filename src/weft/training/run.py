@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import product
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -172,6 +173,13 @@ class Run:
         if self.sync.watches:
             self.sync.follow(rows)
         return rows
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """What a model has, and DistributedDataParallel."""
+        raise AttributeError(
+            f"a run has no {name}: it computes the rows of a batch (run(batch)) and sums gradients (run.sync()); all else "
+            f"is the model's own, which was given, and is trained in place: model.{name}"
+        )
 
     def watch(self) -> None:
         """It is a loop of one's own that runs it: look at what that does with rows and gradients."""
