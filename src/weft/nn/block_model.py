@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MaxAggregation, MeanAggregation, MessagePassing, SumAggregation
 
-from weft import plugins
 from weft.errors import ModelError
 from weft.exchange import Communicator
 from weft.graph import edge_arrays
@@ -21,6 +20,7 @@ from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, edge_
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
 from weft.nn.rows import Pass, call_model, taken_by
+from weft.nn.serving import serving
 from weft.placements import Program
 from weft.sampling import Sample
 
@@ -159,10 +159,10 @@ def convolve(
 
 
 def convolution_of(conv: MessagePassing) -> Convolution:
-    """How a module runs: as it declares, as the convolution that serves its class does, or as a black box."""
+    """How a module runs: as it declares, as the convolution that serves it does, or as a black box."""
     if split_of(conv) is not None:
         return Declared(conv)
-    kind = plugins.CONVOLUTIONS.find(type(conv))
+    kind = serving(conv)
     return kind(conv) if kind is not None and as_its_class(conv) and kind.serves(conv) else BlackBox(conv)
 
 

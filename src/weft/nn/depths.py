@@ -22,8 +22,8 @@ from weft.nn.forwards import LEARNED_ROWS
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.rows import Convolve, Hooked, Pass, call_model, taken_by
+from weft.nn.serving import serving
 from weft.nn.small_graph import alike
-from weft.plugins import CONVOLUTIONS
 
 DEEPEST = 1000  # convolutions in a row
 _DRAWN = 64  # random rows that a model is tried on
@@ -58,7 +58,7 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
     used: set[str] = set()
 
     def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
-        kind = CONVOLUTIONS.find(type(conv))
+        kind = serving(conv)
         ignores = kind.ignores if kind is not None and kind.serves(conv) else ()
         of_edges = {name: value for name, value in given.items() if isinstance(value, Handle) and name not in ignores}
         used.update(value.stands_for for value in of_edges.values())

@@ -26,8 +26,8 @@ from weft.nn.forwards import no_rows, not_of_vertices
 from weft.nn.functional import dropped
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.keyed_dropout import COMPUTED_AGAIN
+from weft.nn.serving import serving
 from weft.operations import linear
-from weft.plugins import CONVOLUTIONS
 
 if TYPE_CHECKING:
     from weft.nn.conv.hops import DegreeHop, Unrolled
@@ -360,7 +360,7 @@ _UNROLLED: "WeakKeyDictionary[MessagePassing, _Unrolled]" = WeakKeyDictionary()
 
 def _unrolled(conv: MessagePassing) -> _Unrolled:
     if conv not in _UNROLLED:
-        kind = cast("type[Unrolled] | None", CONVOLUTIONS.find(type(conv)))
+        kind = cast("type[Unrolled] | None", serving(conv))
         _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
     found = _UNROLLED[conv]
     return found if found is not None and found[0].takes_apart(conv, found[1]) else None

@@ -1,6 +1,7 @@
 """Unchanged PyG models on blocks: on full neighbourhoods they equal PyG on the whole graph, in values and gradients."""
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch_geometric.nn import (
     ARMAConv,
     ChebConv,
     ClusterGCNConv,
+    FastRGCNConv,
     GATConv,
     GatedGraphConv,
     GCNConv,
@@ -24,6 +26,7 @@ from torch_geometric.nn import (
     ResGatedGraphConv,
     SAGEConv,
     Sequential,
+    TAGConv,
     TransformerConv,
 )
 from torch_geometric.utils import add_self_loops, degree
@@ -214,6 +217,50 @@ def test_a_users_model_with_skips(conv):
 
 def test_black_boxes_are_told():
     assert [line.endswith("(black box)") for line in BlockModel(Skips()).kinds()] == [True] * 4
+
+
+class Initialised(GCNConv):
+    """GCN, but for how its parameters begin and what it is called."""
+
+    def __init__(self, width, out):
+        super().__init__(width, out, improved=True)
+
+    def reset_parameters(self):
+        super().reset_parameters()
+        nn.init.normal_(self.bias)
+
+    def extra_repr(self):
+        return "initialised"
+
+    def norm(self):
+        return self.lin.weight.norm()
+
+
+class Again(Initialised):
+    """Adds nothing."""
+
+
+class Hops(TAGConv):
+    """Adds nothing, and is taken apart."""
+
+
+class Doubles(GCNConv):
+    def propagate(self, edge_index, **given):
+        return 2 * super().propagate(edge_index, **given)
+
+
+class Says(GCNConv):
+    @property
+    def says(self):
+        return True
+
+
+def test_subclasses_that_compute_nothing_else_are_served_like_their_class():
+    for model in (Skips(Again), Skips(Initialised), Skips(partial(Hops, K=2))):
+        assert all(line.endswith("(fast)") for line in assert_equals_pyg(model).kinds())
+    assert BlockModel(Skips(partial(Hops, K=2))).depth == 6
+    for conv in (Doubles(4, 4), Says(4, 4), FastRGCNConv(4, 4, 2)):
+        assert "black box" in BlockModel(nn.ModuleList([conv])).kinds()[0]
 
 
 def test_cached_subclasses_and_edge_features_are_no_fast_path():
