@@ -106,7 +106,7 @@ def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]
 def _inferred(run: Run, vertices: np.ndarray) -> Tensor:
     """The rows of some vertices; in whatever thread this is."""
     there = torch.cuda.device(run.device) if run.device.type == "cuda" else nullcontext()
-    with torch.no_grad(), there:
+    with torch.no_grad(), there, run.exactly():
         outputs = inferred(run.encoder, run.objective.graph, run.dtype, run.threads).outputs
         return torch.from_numpy(outputs[vertices]).to(run.device)
 

@@ -1,8 +1,8 @@
 """A run, decided once: a model and a loader that fit each other, under any plan and with any number of workers."""
 
 import gc
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from typing import NoReturn
@@ -44,6 +44,8 @@ _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
 )
+
+_before: list[str] = []  # of each run that has torch round products, and is not closed: how precise these were
 
 
 def _state_of_generators(device: torch.device) -> bytes:
@@ -95,8 +97,6 @@ class Run:
         self.in_parts = self.world.size > 1 or self.settings.parallel.micro_batches > 1
         self.device = loader.device
         check_device(self.settings, self.device.type, self.world.size)
-        if self.settings.model.products == "tf32":
-            torch.set_float32_matmul_precision("high")
         trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         self.encoder = encoder_of(self.model)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
@@ -111,7 +111,12 @@ class Run:
         self._state, self._draws = state_and_hooks(self.model), True
         self._looked_for_kept = False
         self._threads_before: int | None = None  # of torch, if they are to be put back
+        self._rounds = False  # are torch's products rounded, until this is closed?
         self.use(plan)
+        if self.settings.model.products == "tf32":
+            _before.append(torch.get_float32_matmul_precision())
+            torch.set_float32_matmul_precision("high")
+            self._rounds = True
 
     def use(self, plan: Plan | str | None) -> None:
         """Train by this plan, or that of this name (None: the one that was named), from the next epoch on: one model.
@@ -217,6 +222,25 @@ class Run:
             return torch.autocast(self.device.type, torch.bfloat16)
         return nullcontext()
 
+    @contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Within it no factor of a product is rounded, whatever training does."""
+        if self._rounds:
+            torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            if self._rounds:
+                torch.set_float32_matmul_precision("high")
+
+    def put_back(self) -> None:
+        """Have torch's products be as they were before, once no other run rounds them."""
+        if self._rounds:
+            self._rounds, first = False, _before[0]
+            _before.pop()
+            if not _before:
+                torch.set_float32_matmul_precision(first)
+
     def sum(self, value: Tensor | float) -> Tensor:
         """The sum over all workers of a tensor, such as how many predictions were right, which itself stays.
 
@@ -273,6 +297,7 @@ class Run:
         self.sync.close()
         for beside in self._beside:
             beside.close()
+        self.put_back()
         gc.unfreeze()
         if self._threads_before is not None:
             torch.set_num_threads(self._threads_before)

@@ -98,6 +98,7 @@ class Trainer:
             self.loader.abandon()
             raise
         finally:
+            self.run.put_back()
             torch.set_num_threads(before)
             gc.unfreeze()
 

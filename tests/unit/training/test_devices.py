@@ -1,6 +1,7 @@
 """Devices without one: what is moved, what is refused, and that the pretended one (tests/pretended.py) catches mistakes."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pretended
@@ -9,13 +10,14 @@ import torch
 from torch_geometric.nn.models import GraphSAGE
 
 import weft
-from weft.devices import Movable, copied_together, moved, tensors_of, used_here
+from weft.cli import main
+from weft.devices import Movable, copied_together, memory_of, moved, tensors_of, used_here
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.exchange.meeting import backends_for
 from weft.plan import Settings, check_device
 from weft.sampling import Block
-from weft.training import run
+from weft.training import evaluation, run, staging
 from weft.training.staging import device_of
 
 
@@ -128,16 +130,39 @@ def test_what_means_nothing_where_a_run_is_is_refused():
         Settings.of(products="bf16", dtype="float64")
 
 
-def test_tf32_is_asked_of_torch(device, monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch, "set_float32_matmul_precision", asked.append)
+@pytest.fixture
+def rounding(device, monkeypatch):
+    """A function that makes a run on the device whose products are in some precision."""
     monkeypatch.setattr(run, "check_device", lambda settings, kind, workers: None)
     lists, features = np.arange(5), np.ones((4, 3), dtype=np.float32)
     graph = weft.Graph(lists, np.zeros(4, dtype=np.int32), features=features)
-    for products in ("full", "tf32"):
+
+    def run_in(products):
         loader = weft.Loader(graph, [2], seeds=np.arange(4), products=products, device=device)
-        weft.parallel(GraphSAGE(3, 4, 1, 2), loader).close()
-    assert asked == ["high"]
+        return weft.parallel(GraphSAGE(3, 4, 1, 2), loader)
+
+    return run_in
+
+
+def test_tf32_is_asked_of_torch_until_the_last_such_run_is_closed(rounding):
+    before = torch.get_float32_matmul_precision()
+    first, full, second = (rounding(products) for products in ("tf32", "full", "tf32"))
+    for closed, found in ((full, "high"), (first, "high"), (second, before), (second, before)):
+        closed.close()
+        assert torch.get_float32_matmul_precision() == found
+
+
+def test_exact_evaluation_rounds_no_products(rounding, monkeypatch):
+    rounded, seen = rounding("tf32"), []
+
+    def inferred(*given):
+        seen.append(torch.get_float32_matmul_precision())
+        return SimpleNamespace(outputs=np.zeros((4, 2)))
+
+    monkeypatch.setattr(evaluation, "inferred", inferred)
+    evaluation._inferred(rounded, np.arange(2))
+    assert seen == ["highest"] and torch.get_float32_matmul_precision() == "high"
+    rounded.close()
 
 
 def test_rows_on_devices_go_by_nccl_others_by_what_was_chosen():
