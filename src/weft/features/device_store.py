@@ -53,6 +53,10 @@ class DeviceStore(FeatureStore):
         self._places = np.full(len(self._table), -1, dtype=np.int32)
         self._places[ids] = np.arange(len(ids))
         self._places[beyond] = np.arange(len(ids), len(self._kept))
+    def let_go(self) -> None:
+        super().let_go()
+        self._kept, self._places = self._kept.new_empty(0), None
+
 
     def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
         """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.

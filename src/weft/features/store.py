@@ -217,6 +217,10 @@ class FeatureStore:
             self._slots[first:end] = _OWN
         self._slots[ids] = np.arange(len(ids))
 
+    def let_go(self) -> None:
+        """Nothing is fetched any more: the cache goes, whoever still has the store, so that another has room."""
+        self._cached, self._slots = np.empty((0, self.width), self._cached.dtype), None
+
     def fetch(self, ids: Tensor, lane: int = 0, here: bool = False) -> Tensor:
         """The rows of some vertices, [len(ids), width], in the store's dtype.
 

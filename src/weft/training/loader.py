@@ -277,6 +277,7 @@ class Loader:
         self._loop = None
         if self.latest is not None:
             self.latest.close()
+            self.latest.store.let_go()  # before another plan's is filled, for both may not fit
             self.latest.team.close()
             self._schedule_state = None
         self.latest = None

@@ -130,8 +130,7 @@ class Run:
 
     def _follow(self) -> None:
         """Go by what the loader's batches are made by now."""
-        self.feed = self.loader.feed
-        team = self.feed.team
+        self._team = team = self.loader.feed.team  # not the feed, which goes before another one is made
         self.plan, self.plan_name = team.plan, str(team.plan)
         if (decoupled := isinstance(self.encoder, Decoupled)) != self.plan.decoupled:
             raise ConfigError(_OTHER_MODEL[decoupled].format(repr(self.plan_name)))
@@ -149,7 +148,7 @@ class Run:
             raise ConfigError(
                 "run takes a batch of its loader, which has rows and edges: run(batch), not run(x, edge_index)"
             )
-        if self.loader.latest not in (None, self.feed):  # it got another model since
+        if self.loader.latest is not None and self.loader.latest.team is not self._team:  # it got another model since
             self._follow()
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
@@ -253,7 +252,7 @@ class Run:
 
     def describe(self) -> str:
         """The run in one line."""
-        team, kind = self.feed.team, self.forward.kind
+        team, kind = self._team, self.forward.kind
         named, from_file = self.settings.model.name, self.settings.model.file is not None
         parts = [
             f"{team.describe()} on {name_of(self.device)}, {self.threads} thread{'s' if self.threads > 1 else ''}",
@@ -265,7 +264,7 @@ class Run:
     def notices(self) -> list[str]:
         """What is left unused of the graph, or of the workers."""
         unused = unused_by(self.encoder, self.loader.graph, self.settings.sampling.weighted)
-        found = unused + self.feed.team.notices()
+        found = unused + self._team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
         hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]

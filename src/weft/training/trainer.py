@@ -120,16 +120,7 @@ class Trainer:
     def _epoch(self, interrupts: Interrupts) -> None:
         """The rest of the present epoch: its steps, then evaluation and a checkpoint; and what there is to tell of it."""
         p, s, before, read = self.progress, self.settings, self.meter.seconds(), Counter(self.loader.read)
-        self.model.train()
-        for batch in self._epoch_from(p.batch):
-            loss, edges, signum = self._step(batch, interrupts.signum)
-            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
-            self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
-            every = s.checkpoint.every
-            self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
-            if signum:
-                self._saved.finish(p)
-                raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
+        self._steps(interrupts)
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
         rows = dict(self.loader.read - read)
         best = self._end_epoch()
@@ -141,6 +132,19 @@ class Trainer:
         self._tell(EpochEnded(last["epoch"], last["loss"], seconds, *measured, plan, stages, rows))
         self._look()
 
+    def _steps(self, interrupts: Interrupts) -> None:
+        """The steps of the rest of the present epoch."""
+        p, every = self.progress, self.settings.checkpoint.every
+        self.model.train()
+        for batch in self._epoch_from(p.batch):
+            loss, edges, signum = self._step(batch, interrupts.signum)
+            p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
+            self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
+            self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
+            if signum:
+                self._saved.finish(p)
+                raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
+
     def _epoch_from(self, first: int) -> Iterator[Batch]:
         """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
         self._seconds, epoch = [], self.progress.epoch
@@ -148,7 +152,7 @@ class Trainer:
             if self.watch is not None:
                 self.watch.begins()
             change, since = None, time.perf_counter()
-            for batch in self.run.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
+            for batch in self.loader.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
                 yield batch
                 first, before, since = batch.index + 1, since, time.perf_counter()
                 self._seconds.append(since - before)
@@ -289,16 +293,18 @@ class Trainer:
         p, s = self.progress, self.settings
         if self.watch is None or not s.parallel.watch or p.stopped or p.epoch == s.optimisation.epochs:
             return
-        feed = self.run.feed
+        feed = self.loader.feed
         if feed.schedule.settled:
-            self._change(self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest))
+            change = self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest)
+            del feed  # or its whole graph would be there beside another's
+            self._change(change)
 
     def _finish(self) -> Result:
         self._saved.take_best()
         p, name = self.progress, self.objective.metric
         figures = self.measure("test") if self.objective.count("test") else {}
         test, seconds = figures.get(name), self.meter.seconds()
-        rows, homes = self.loader.rows_read(), self.run.feed.team.evenness().figures()
+        rows, homes = self.loader.rows_read(), self.loader.feed.team.evenness().figures()
         self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, seconds, rows, homes, figures))
         return Result(self.model, p.history, p.best, test, p.best_epoch, seconds, figures)
 

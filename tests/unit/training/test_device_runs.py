@@ -1,5 +1,9 @@
 """Whole runs on the device that there is none of (tests/pretended.py): evaluation, checkpoints, links, turns, inference."""
 
+import copy
+import weakref
+from types import SimpleNamespace
+
 import numpy as np
 import pretended
 import pytest
@@ -10,11 +14,14 @@ import weft
 from weft import triton_kernels
 from weft.cli import main
 from weft.errors import ConfigError
+from weft.features import DeviceStore
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.partition import allocate, write_partitioned
-from weft.plan import Settings
+from weft.plan import Plan, Settings
 from weft.training import Trainer, drawing, loader, make_model, save_model
+from weft.training.modes import FullGraphMode
+from weft.training.watch import Change
 
 USUAL = {"dtype": "float64", "epochs": 2, "hidden": 8, "threads": 1, "fanouts": (3, 3), "batch_size": 40}
 WHOLE = {"fanouts": None, "batch_size": None, "full_graph": True}
@@ -100,6 +107,61 @@ def test_a_device_alone_keeps_all_rows_where_it_has_room(graphs, device, monkeyp
     for given in ({"free": 4 * size - 1}, {"cache": 0.0}, {"plan": "gdp"}):
         other, read, said = told(**given)
         assert (other, said, read.get("cache", 0)) == (loss, False, 0) and read["own"] > 0
+
+
+class Changing:
+    """A watch that changes plans once, within an epoch or after one."""
+
+    def __init__(self, plan, within):
+        self.left, self.within = [Change(plan, "another plan")], within
+
+    def begins(self):
+        pass
+
+    def stepped(self, *given):
+        return self.left.pop() if self.within and self.left else None
+
+    def look(self, *given):
+        return self.left.pop() if self.left else None
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_plans_cache_goes_before_the_next_ones_is_made(graphs, device, monkeypatch, within):
+    """Or a device would have to hold both."""
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    made, others, make = [], [], DeviceStore._empty_cache
+
+    def recorded(store, rows):
+        others.append([one() is not None for one in made])
+        kept = make(store, rows)
+        made.append(weakref.ref(kept))
+        return kept
+
+    monkeypatch.setattr(DeviceStore, "_empty_cache", recorded)
+    settings = Settings.of(**USUAL, cache=0.4)
+    trainer = Trainer(graphs[1], make_model(settings, graphs[1]), settings)
+    held = trainer.loader.feed  # as a loop's batch may
+    trainer.watch = Changing(Plan(("local", "local"), cache=0.2), within)
+    trainer.fit()
+    assert others == [[], [False]]
+    assert held.store.fetch(torch.arange(5)).shape == (5, 6)
+
+
+def test_the_whole_graph_of_a_plan_goes_before_the_next_ones_is_made(graphs, monkeypatch):
+    made, others, make = [], [], FullGraphMode._feed
+
+    def recorded(*given):
+        others.append([one() is not None for one in made])
+        feed = make(*given)
+        made.append(weakref.ref(feed))
+        return feed
+
+    monkeypatch.setattr(FullGraphMode, "_feed", recorded)
+    settings = Settings.of(**{name: of for name, of in (USUAL | WHOLE).items() if of is not None})
+    trainer = Trainer(graphs[1], make_model(settings, graphs[1]), settings)
+    trainer.watch = Changing(trainer.parallel, False)
+    trainer.fit()
+    assert others == [[], [False]]
 
 
 def test_a_cache_a_host_is_refused_where_each_host_has_one_device(graphs, ranks, device, monkeypatch):
