@@ -47,6 +47,8 @@ MAY = {
     "training/evaluation.py: measure",
     "training/evaluation.py: _inferred",  # which is of it, in a thread of its own
     "training/staging.py: device_of",
+    "api.py: _as_worker",  # what a script has workers train travels by way of host memory
+    "api.py: _on_workers",
     "training/batches.py: __post_init__",  # the whole graph, once
     "placements/rounds.py: __post_init__",  # slices of the whole graph, once
     "placements/rounds.py: _by_round",

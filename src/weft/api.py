@@ -109,14 +109,25 @@ def _on_workers(
     )
     place = place.absolute() if isinstance(place, Path) else place
     work = partial(_as_worker, registered(), place, model, objective, settings)
-    whole = model  # as workers train it
-    if model is not None:
+    whole, home = model, _device_of(model)
+    if model is not None:  # as workers train it
         whole = wrapped_by(objective or objective_named(checked), variant_of(model, checked), checked)
-    result = LAUNCHERS.get(parallel.on)().call(request, work)
+    try:
+        if model is not None:
+            model.cpu()  # hosts of workers may have no such device
+        result = LAUNCHERS.get(parallel.on)().call(request, work)
+    finally:
+        if model is not None:
+            model.to(home)
     if whole is None:
         return result
     whole.to(dtype_for(checked)).load_state_dict(result.model.state_dict())
-    return replace(result, model=whole)
+    return replace(result, model=whole.to(home))
+
+
+def _device_of(model: nn.Module | None) -> torch.device:
+    first = None if model is None else next(model.parameters(), None)
+    return torch.device("cpu") if first is None else first.device
 
 
 def _as_worker(
@@ -130,4 +141,6 @@ def _as_worker(
     for part in parts:  # which the script may have registered itself
         register(part)
     given = settings if model is None else settings | {"model": model}  # else the model's name is among them
-    return train(place, objective=objective, **given | changes)
+    result = train(place, objective=objective, **given | changes)
+    result.model.cpu()  # who gets it may have no device
+    return result

@@ -9,9 +9,10 @@ import pretended
 import pytest
 import torch
 from quick import some
+from torch_geometric.nn.models import GraphSAGE
 
 import weft
-from weft import triton_kernels
+from weft import api, triton_kernels
 from weft.cli import main
 from weft.errors import ConfigError
 from weft.features import DeviceStore
@@ -259,6 +260,30 @@ def test_embed_computes_on_the_device(graphs, device, monkeypatch, tmp_path, cap
 def test_embed_refuses_a_device_that_is_not_there(capsys):
     assert main(["embed", "graph", "--model", "model", "--out", "rows.npy", "--device", "cuda"]) == 2
     assert "device 'cuda' is not here" in capsys.readouterr().err
+
+
+class Elsewhere:
+    """A launcher of workers that get copies, and have devices of their own; what travels may be read where there is none."""
+
+    def call(self, request, work):
+        given, self.told = work.args[1], lambda model: {one.device.type for one in model.parameters()}
+        assert self.told(given) == {"cpu"}
+        result, trained = copy.deepcopy(work)({})
+        assert self.told(result.model) == self.told(trained) == {"cpu"}
+        return result, trained
+
+
+def test_a_model_travels_to_workers_and_back_by_host_memory(graphs, device, monkeypatch):
+    monkeypatch.setattr(loader, "device_of", lambda wanted, world: device)
+    starts = iter([True, False])
+    monkeypatch.setattr(api, "starts_workers", lambda *given: next(starts))
+    monkeypatch.setattr(api, "LAUNCHERS", SimpleNamespace(get=lambda name: Elsewhere))
+    model = GraphSAGE(6, 8, 2, 4).to(device)
+    before = [parameter.detach().cpu() for parameter in model.parameters()]
+    result = weft.train(graphs[1], model, fanouts=[3, 3], epochs=1, threads=1)
+    assert result.model is model
+    for was, now in zip(before, model.parameters(), strict=True):
+        assert now.device == device and not torch.equal(was, now.detach().cpu())
 
 
 @pytest.mark.parametrize("model", ["sage", "gat"])
