@@ -2,7 +2,8 @@
 #
 #     docker build --build-arg WEFT_COMMIT=$(git rev-parse --short=12 HEAD) -t weft:0.2 .
 #
-# --build-arg TORCH=https://download.pytorch.org/whl/cu126 takes a torch for GPUs (several GB) in place of the one for processors.
+# --build-arg TORCH=https://download.pytorch.org/whl/cu126 takes a torch for GPUs (several GB) in place of the one for processors,
+# and puts gcc beside it, by which Triton makes what starts its kernels.
 
 FROM python:3.11-slim AS build
 ARG TORCH=https://download.pytorch.org/whl/cpu
@@ -17,6 +18,11 @@ RUN python3.11 -m venv /opt/weft \
 
 FROM python:3.11-slim
 RUN groupadd --gid 10001 weft && useradd --uid 10001 --gid weft --create-home --shell /usr/sbin/nologin weft
+ARG TORCH=https://download.pytorch.org/whl/cpu
+RUN case "$TORCH" in \
+    */cpu) ;; \
+    *) apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/* ;; \
+    esac
 COPY --from=build /opt/weft /opt/weft
 ENV PATH=/opt/weft/bin:$PATH PYTHONUNBUFFERED=1
 USER 10001:10001

@@ -221,9 +221,13 @@ def _triton() -> str:
     """What computes on devices."""
     if find_spec("triton") is None:
         return "torch alone, for there is no Triton: pip install 'weft-gnn[cuda]' brings its kernels"
+    import torch
     import triton
 
-    return f"kernels in Triton {triton.__version__}"
+    from weft.operations import why_no_kernels
+
+    why = why_no_kernels() if torch.cuda.is_available() else ""
+    return f"kernels in Triton {triton.__version__}" + (why and f", which can't start here: {why}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -31,7 +32,18 @@ def test_the_wheel_is_built_in_a_stage_of_its_own():
     assert any("make wheel" in line for line in rest(build, "RUN"))
     assert any(re.search(r"pip install .*dist/weft_gnn-\S*\.whl", line) for line in rest(build, "RUN"))
     assert rest(final, "COPY") == ["--from=build /opt/weft /opt/weft"]  # the environment alone, no compiler
-    assert not any(re.search(r"apt|pip|g\+\+", line) for line in rest(final, "RUN"))
+    assert not any(re.search(r"pip|g\+\+", line) for line in rest(final, "RUN"))
+
+
+def test_there_is_a_compiler_where_torch_is_for_devices():
+    """Triton compiles what starts its kernels when it first runs."""
+    _, final = stages()
+    (line,) = [line for line in rest(final, "RUN") if "apt-get" in line]
+    for torch, compiler in (("whl/cpu", False), ("whl/cu126", True)):
+        shell = ["sh", "-c", line.replace("apt-get", "echo").replace("rm -rf", "echo")]
+        told = subprocess.run(shell, env={"TORCH": torch}, capture_output=True, text=True, check=True).stdout
+        assert ("gcc libc6-dev" in told) == compiler == bool(told)
+    assert any(text.startswith("TORCH=") for text in rest(final, "ARG"))
 
 
 def test_it_runs_as_the_user_of_the_manifests():

@@ -7,6 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from weft.errors import reason_of
 from weft.operations import compiled, plain
 from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
 
@@ -102,6 +103,18 @@ def operations_on(device: torch.device) -> Operations:
 def has_triton() -> bool:
     """Are there kernels for CUDA's devices?"""
     return find_spec("triton") is not None
+
+
+@cache
+def why_no_kernels() -> str:
+    """Why Triton can't start its kernels here: it compiles some C when it first runs. Nothing, where it can."""
+    try:
+        import triton
+
+        _ = triton.runtime.driver.active.get_current_target  # asked for anything, it compiles what loads kernels
+    except Exception as error:  # whatever Triton's build of it meets
+        return reason_of(error)
+    return ""
 
 
 def has_kernels(device: torch.device) -> bool:

@@ -11,6 +11,7 @@ from weft.devices import used_here
 from weft.errors import ConfigError, reason_of
 from weft.exchange import World
 from weft.features import DeviceStore
+from weft.operations import has_kernels, why_no_kernels
 from weft.plan import Settings
 from weft.threads import usual_threads
 from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
@@ -89,6 +90,11 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
         torch.zeros(1, device=found).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"device {str(wanted)!r} is not here ({reason_of(error)}): choose device = 'cpu'") from None
+    if has_kernels(found) and (why := why_no_kernels()):
+        raise ConfigError(
+            f"Triton can't start its kernels on {found} ({why}): install gcc and Python's headers (python3-dev), and let "
+            f"TRITON_CACHE_DIR be a folder that can be written to; or set device = 'cpu'"
+        )
     return found
 
 

@@ -15,6 +15,7 @@ from weft.devices import Movable, copied_together, memory_of, moved, tensors_of,
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.exchange.meeting import backends_for
+from weft.operations import choice
 from weft.plan import Settings, check_device
 from weft.sampling import Block
 from weft.training import evaluation, run, staging
@@ -103,6 +104,34 @@ def test_workers_without_a_device_for_themselves_compute_on_processors(monkeypat
         ConfigError, match=r"^2 workers on host a .* for itself: start as many .* or set device = 'cpu'"
     ):
         device_of("cuda", world)
+
+
+@pytest.fixture
+def one_device(monkeypatch):
+    """A device of CUDA's, as far as anybody asks."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    monkeypatch.setattr(torch, "zeros", lambda *shape, device: torch.empty(1))
+
+
+def test_where_triton_can_start_no_kernels_a_device_is_refused_in_a_sentence(one_device, monkeypatch, capsys):
+    """It needs a C compiler, and images often have none."""
+    pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
+    from triton.runtime import driver
+
+    def broken(self):
+        raise RuntimeError("Failed to find C compiler.\nmore")
+
+    monkeypatch.setattr(type(driver), "active", property(broken))
+    choice.why_no_kernels.cache_clear()
+    with pytest.raises(
+        ConfigError, match=r"on cuda:0 \(Failed to find C compiler\): install gcc and .*set device = 'cpu'"
+    ):
+        device_of("cuda", World())
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert "which can't start here: Failed to find C compiler\n" in capsys.readouterr().out
+    choice.why_no_kernels.cache_clear()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
