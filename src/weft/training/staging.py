@@ -83,10 +83,16 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
         wanted = "cuda" if torch.cuda.is_available() and not world.lacking else "cpu"
     try:
         found = torch.device(wanted)
-        if found.type == "cuda" and found.index is None and torch.cuda.is_available():
+        if found.type == "cuda" and torch.cuda.is_available():
             if world.lacking:
                 raise ConfigError(f"{world.lacking}: start as many workers as there are devices, or set device = 'cpu'")
-            found = torch.device("cuda", world.members("host").index(world.rank) % torch.cuda.device_count())
+            own = torch.device("cuda", world.members("host").index(world.rank) % torch.cuda.device_count())
+            if world.size > 1 and found.index not in (None, own.index):
+                raise ConfigError(
+                    f"device = {str(wanted)!r} is for one worker, and worker {world.rank} has {own} for itself: set device "
+                    f"= 'cuda', by which the workers of a host take turns at its devices"
+                )
+            found = own if found.index is None else found
         torch.zeros(1, device=found).cpu()
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         raise ConfigError(f"device {str(wanted)!r} is not here ({reason_of(error)}): choose device = 'cpu'") from None

@@ -106,6 +106,20 @@ def test_workers_without_a_device_for_themselves_compute_on_processors(monkeypat
         device_of("cuda", world)
 
 
+def test_a_device_with_a_number_is_the_workers_own_or_refused(one_device, monkeypatch):
+    """Loader(device="cuda:0"), as scripts have it, means the same device to each of several workers."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr(staging, "why_no_kernels", lambda: "")
+    first, second, alone = World(0, 2, [0, 0]), World(1, 2, [0, 0]), World()
+    assert [str(device_of("cuda", world)) for world in (first, second, alone)] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [str(device_of(torch.device("cuda:1"), world)) for world in (second, alone)] == ["cuda:1", "cuda:1"]
+    with pytest.raises(ConfigError, match=r"^device = 'cuda:0' is for one worker, and worker 1 has cuda:1 for itself"):
+        device_of("cuda:0", second)
+    lacking = World(0, 2, lacking="2 workers on host a have 1 CUDA device, and each needs one for itself")
+    with pytest.raises(ConfigError, match=r"^2 workers on host a have 1 CUDA device"):
+        device_of("cuda:0", lacking)
+
+
 @pytest.fixture
 def one_device(monkeypatch):
     """A device of CUDA's, as far as anybody asks."""
