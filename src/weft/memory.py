@@ -9,7 +9,9 @@ from pathlib import Path
 _MAPPED_FROM = -3  # mallopt's name for it (M_MMAP_THRESHOLD): larger arrays have pages of their own
 _LARGE, _USUAL = 1 << 20, 1 << 25  # the usual one is where the C library comes to by itself
 _NO_THREAD = "start new thread", "Resource temporarily unavailable"  # in the words of Python, and of the system
-_SHORTAGES = "allocate memory", "out of memory", "allocate lock"  # in those of torch, CUDA, the system, Python
+# In those of torch, CUDA, its libraries, the system, Python.
+_SHORTAGES = "allocate memory", "out of memory", "STATUS_ALLOC_FAILED", "allocate lock"
+_OF_DEVICES = "CUDA", "CUBLAS", "CUDNN", "NCCL"
 MORE_PROCESSES = "raise the limit of processes and threads (ulimit -u, a container's pids.max), or give more memory"
 _LIMITS = "memory.max", "memory.limit_in_bytes"  # of control groups of version 2, and 1
 _OWN_GROUPS, _ALL_GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
@@ -25,6 +27,11 @@ def is_shortage(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or lacks_threads(error):
         return True
     return any(text in str(error) for text in _SHORTAGES)
+
+
+def of_device(error: BaseException) -> bool:
+    """Is it a device's memory of which none was left?"""
+    return isinstance(error, RuntimeError) and any(text in str(error).upper() for text in _OF_DEVICES)
 
 
 def lacks_threads(error: BaseException) -> bool:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import torch.distributed as dist
 
-from weft.errors import ClusterError
+from weft.errors import ClusterError, reason_of
 from weft.exchange.communicator import (
     SAME_STEPS,
     Communicator,
@@ -27,7 +27,7 @@ from weft.exchange.encryption import Encryption
 from weft.exchange.last_resort import LastResort
 from weft.exchange.listener import given_secret
 from weft.exchange.meeting import compare, have_files, meet, refuse_without_threads
-from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
+from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads, of_device
 from weft.meter import Meter
 from weft.place import place_here
 from weft.stopping import waiting
@@ -296,6 +296,13 @@ class World:
         if is_shortage(error):
             if lacks_threads(error):
                 lacking, remedy = "could start no more threads", f"{MORE_PROCESSES}, or lower --threads"
+            elif of_device(error):
+                said = reason_of(error).partition(". Of the allocated memory")[0]
+                lacking = f"ran out of its device's memory ({said})"
+                remedy = (
+                    "lower hidden, or in batches batch_size, --cache or --prefetch, or set --micro-batches or "
+                    "--sample-on cpu; or set device = 'cpu'"
+                )
             else:
                 lacking = "ran out of memory"
                 remedy = "give it more, lower batch_size or hidden, or set --memory or --micro-batches"

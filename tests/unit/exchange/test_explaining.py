@@ -126,3 +126,22 @@ def test_who_has_no_memory_names_itself(error):
     with world.during("planning"):
         told = str(world.explain(error))
     assert told.startswith("worker 1 (host 1) ran out of memory during planning: ") and "--memory" in told
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB",
+        "CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "Cuda failure 2 'out of memory'",
+    ],
+)
+def test_whose_device_has_no_memory_says_what_helps_there(said):
+    """--memory is refused on devices."""
+    world = World(1, 3, [0, 1, 1], heartbeats=Silent())
+    with world.during("epoch 1, batch 3"):
+        told = str(world.explain(RuntimeError(f"{said}. Of the allocated memory 70 GiB is\nmore")))
+    assert told.startswith(f"worker 1 (host 1) ran out of its device's memory ({said}) during epoch 1, batch 3: lower ")
+    assert "--cache" in told and "--memory" not in told and "--resume" in told
+
+
