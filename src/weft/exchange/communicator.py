@@ -19,7 +19,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from weft import errors
-from weft.errors import ClusterError, WeftError, kind_of
+from weft.errors import ClusterError, WeftError, kind_of, reason_of
+from weft.memory import is_shortage, lacks_threads
 from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
@@ -447,11 +448,17 @@ class ProcessGroupTransport:
 
 @contextmanager
 def named_loss(who: str = "another worker") -> Iterator[None]:
-    """Turns the failure of a collective, or of the store, into the error of a lost worker."""
+    """Turns the failure of a collective, or of the store, into the error of a lost worker, with what torch says.
+
+    But where this worker lacks memory: NCCL takes some of the device's.
+    """
     try:
         yield
     except RuntimeError as error:
-        raise ClusterError(f"{who} stopped answering") from error
+        if is_shortage(error) and not lacks_threads(error):
+            raise
+        first, _, last = str(error).partition("Last error:")  # of NCCL's
+        raise ClusterError(f"{who} stopped answering ({reason_of(RuntimeError(last or first))})") from error
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """What a worker says when it or another one can't go on: who, where, during what, and what to do."""
 
+import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -9,7 +10,7 @@ import torch.distributed as dist
 from weft.errors import ClusterError
 from weft.exchange import World, meeting
 from weft.exchange import world as world_module
-from weft.exchange.communicator import SilentWorkersError
+from weft.exchange.communicator import SilentWorkersError, named_loss
 from weft.exchange.world import Heartbeats
 
 
@@ -145,3 +146,21 @@ def test_whose_device_has_no_memory_says_what_helps_there(said):
     assert "--cache" in told and "--memory" not in told and "--resume" in told
 
 
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "Connection closed by peer\nmore",
+            ClusterError(r"another worker stopped answering (Connection closed by peer)"),
+        ),
+        (
+            "NCCL error in: NCCLUtils.cpp:77\nLast error:\nDuplicate GPU detected : rank 1",
+            ClusterError("another worker stopped answering (Duplicate GPU detected : rank 1)"),
+        ),
+        ("NCCL error\nLast error:\nCuda failure 2 'out of memory'", RuntimeError("NCCL error")),
+    ],
+)
+def test_torch_says_why_another_worker_is_thought_to_be_lost(said, told):
+    """NCCL's failures are RuntimeErrors, whatever they are; what this worker lacks is no other's fault."""
+    with pytest.raises(type(told), match=f"^{re.escape(str(told))}"), named_loss():
+        raise RuntimeError(said)
