@@ -102,8 +102,11 @@ class _Walk:
 
 
 def memory_of(device: torch.device) -> int:
-    """Bytes that a device has left for this process."""
-    return int(torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else available_memory()
+    """Bytes that a device has left for this process, which may use again what torch keeps for it."""
+    if device.type != "cuda":
+        return available_memory()
+    kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return int(torch.cuda.mem_get_info(device)[0]) + kept
 
 
 def used_here(thing: object) -> None:

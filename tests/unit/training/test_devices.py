@@ -148,6 +148,13 @@ def test_where_triton_can_start_no_kernels_a_device_is_refused_in_a_sentence(one
     choice.why_no_kernels.cache_clear()
 
 
+def test_what_torch_keeps_of_freed_memory_is_left_for_a_run(monkeypatch):
+    """Or a notebook's second run would have no cache, as the first one's memory is not given back."""
+    for name, found in (("mem_get_info", (14, 80)), ("memory_reserved", 65), ("memory_allocated", 5)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    assert memory_of(torch.device("cuda", 0)) == 14 + 60
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without CUDA")
 def test_auto_takes_what_is_there():
     assert device_of("auto", World()) == torch.device("cpu")
