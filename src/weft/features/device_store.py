@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.devices import copying
+from weft.devices import copying, finished
 from weft.errors import ConfigError
 from weft.features.store import FeatureStore, Sharing
 from weft.graph import Features
@@ -53,6 +53,8 @@ class DeviceStore(FeatureStore):
         self._places = np.full(len(self._table), -1, dtype=np.int32)
         self._places[ids] = np.arange(len(ids))
         self._places[beyond] = np.arange(len(ids), len(self._kept))
+        finished(self._device)  # other threads read it by streams of their own, which don't wait for this one
+
     def let_go(self) -> None:
         super().let_go()
         self._kept, self._places = self._kept.new_empty(0), None

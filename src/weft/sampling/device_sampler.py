@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.devices import copying
+from weft.devices import copying, finished
 from weft.sampling.block import Topology
 from weft.sampling.sampler import Common, DrawnHop, NeighborSampler, Sampler
 
@@ -28,14 +28,18 @@ class DeviceLists:
         begin, stop = (int(graph.indptr[at]) for at in (first, end))
         ids = graph.original_ids
         self.copy, self.begin = copying(device), begin
-        self.indptr = self._there(graph.indptr[first : end + 1]) - begin
-        self.indices = self._there(graph.indices[begin:stop])
-        self.ids = None if ids is None else self._there(ids[first:end]).long()
+        self.indptr = self._there(graph.indptr[first : end + 1], device)
+        self.indptr -= begin
+        self.indices = self._there(graph.indices[begin:stop], device)
+        self.ids = None if ids is None else self._there(ids[first:end], device).long()
+        finished(device)  # other threads read them by streams of their own, which don't wait for this one
 
-    def _there(self, array: np.ndarray) -> Tensor:
-        """A copy of an array, which may be a part of a file, on the device."""
-        pieces = [array[at : at + _PIECE] for at in range(0, max(len(array), 1), _PIECE)]
-        return torch.cat([self.copy([torch.from_numpy(np.array(piece))])[0] for piece in pieces])
+    def _there(self, array: np.ndarray, device: torch.device) -> Tensor:
+        """A copy of an array, which may be a part of a file, on the device: it takes hardly more there meanwhile."""
+        there = torch.empty(len(array), dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype, device=device)
+        for at in range(0, len(array), _PIECE):
+            there[at : at + _PIECE] = self.copy([torch.from_numpy(np.array(array[at : at + _PIECE]))])[0]
+        return there
 
     @staticmethod
     def nbytes(graph: Topology, span: tuple[int, int] | None = None) -> int:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from weft.errors import ConfigError
-from weft.exchange import Owners
-from weft.features import DeviceStore, SharedDeviceStore, Sharing, joined_tiers, left_out
+from weft.exchange import Communicator, Owners
+from weft.features import DeviceStore, SharedDeviceStore, Sharing, device_store, joined_tiers, left_out
 from weft.graph import HeteroFeatures
 
 ROWS, WIDTH = 300, 5
@@ -98,6 +98,16 @@ def test_a_cache_that_does_not_fit_is_refused_in_a_sentence(device, monkeypatch)
     monkeypatch.setattr(torch, "empty", none_left)
     with pytest.raises(ConfigError, match=r"cache: 300 rows \(5.859 KiB\) do not fit the memory of .*: lower it"):
         store.keep(np.arange(ROWS))
+
+
+def test_a_cache_is_there_before_other_threads_read_it(device, monkeypatch):
+    """Their streams do not wait for the one by which it is filled."""
+    waited = []
+    monkeypatch.setattr(device_store, "finished", waited.append)
+    DeviceStore(TABLES["float32"], device).keep(np.arange(7))
+    assert waited == [device]
+
+
 
 
 def fetch_shared(world, device, table, kept, ids):

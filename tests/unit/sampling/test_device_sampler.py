@@ -1,13 +1,16 @@
 """A sampler whose draws kernels in Triton make: to the bit the usual one, whatever it is asked. (Triton's interpreter.)"""
 
+import weakref
+
 import numpy as np
+import pretended
 import pytest
 import torch
 from test_neighbors import random_lists
 
 from weft.graph import Graph
 from weft.keys import Stream
-from weft.sampling import DeviceLists, NeighborSampler
+from weft.sampling import DeviceLists, NeighborSampler, device_sampler
 
 pytest.importorskip("triton", reason="Triton is not installed: pip install triton")
 HERE = torch.device("cpu")
@@ -65,3 +68,33 @@ def test_nothing_wanted_is_nothing_drawn():
     usual, there = samplers(graph_of(np.int32, False, False), [3])
     none = np.empty(0, dtype=np.int32)
     alike(usual.hop(none, 0, 0, 0)[1], there.hop(none, 0, 0, 0)[1])
+
+
+def test_lists_are_copied_in_pieces_of_which_one_at_a_time_is_beside_them(monkeypatch):
+    """They may take half of what is free, so a second copy of them would have no room. Then the copies are waited for."""
+    pieces, waited, copying = [], [], device_sampler.copying
+
+    def recorded(device):
+        copy = copying(device)
+
+        def copied(tensors):
+            assert not [piece for piece in pieces if piece() is not None]
+            there = copy(tensors)
+            pieces.extend(map(weakref.ref, there))
+            return there
+
+        return copied
+
+    monkeypatch.setattr(device_sampler, "copying", recorded)
+    monkeypatch.setattr(device_sampler, "finished", waited.append)
+    monkeypatch.setattr(device_sampler, "_PIECE", 100)
+    graph = graph_of(np.int32, True, False)
+    with pretended.here() as device:
+        lists = DeviceLists(graph, device, (20, 61))
+        begin, stop = graph.indptr[[20, 61]]
+        assert torch.equal(lists.indptr.cpu(), torch.from_numpy(graph.indptr[20:62] - begin))
+        assert torch.equal(lists.indices.cpu(), torch.from_numpy(graph.indices[begin:stop]))
+        assert torch.equal(lists.ids.cpu(), torch.from_numpy(graph.original_ids[20:61]))
+    assert len(pieces) > 5 and waited == [device]
+
+
