@@ -48,8 +48,9 @@ class DeviceStore(FeatureStore):
         self._kept = self._empty_cache(len(ids) + len(beyond))
         for first in range(0, len(ids), _ROWS):
             self._fill(first, self._table[ids[first : first + _ROWS]])
-        if self._sharing is not None:
-            self._fill(len(ids), self._sharing.fetch(self._table, beyond, 0))
+        of_others = self._table[:0] if self._sharing is None else self._sharing.fetch(self._table, beyond, 0)
+        for first in range(0, len(beyond), _ROWS):  # torch keeps the pinned memory that a piece passes through
+            self._fill(len(ids) + first, of_others[first : first + _ROWS])
         self._places = np.full(len(self._table), -1, dtype=np.int32)
         self._places[ids] = np.arange(len(ids))
         self._places[beyond] = np.arange(len(ids), len(self._kept))
@@ -59,6 +60,14 @@ class DeviceStore(FeatureStore):
         super().let_go()
         self._kept, self._places = self._kept.new_empty(0), None
 
+    def fetch_once(self, ids: Tensor, here: bool = False) -> Tensor:
+        """In pieces, unless other hosts would have to take the same ones, for pinned memory as large as all would stay."""
+        if not (here or self._sharing is None or self._sharing.all_here):
+            return self.fetch(ids)
+        rows = torch.empty(len(ids), self.width, dtype=self._dtype, device=self._device)
+        for first in range(0, len(ids), _ROWS):
+            rows[first : first + _ROWS] = self.fetch(ids[first : first + _ROWS], here=here)
+        return rows
 
     def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
         """`fetch_all` in two steps: the result is what is left to do; where the store `exchanges`, as one does on devices.

@@ -229,6 +229,10 @@ class FeatureStore:
         """
         return self._converted(self._fetched(ids, lane, here))
 
+    def fetch_once(self, ids: Tensor, here: bool = False) -> Tensor:
+        """As `fetch`, of all that is read in a run."""
+        return self.fetch(ids, here=here)
+
     def fetch_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> list[Tensor]:
         """As `fetch` for each of several sets, but what is in more than one of them is fetched once."""
         if len(ids) == 1:

@@ -444,7 +444,7 @@ class WholeGraphFeed(Feed):
 
     def __post_init__(self) -> None:
         with self.meter.stage("fetch"):
-            rows = self.store.fetch(self.program.vertices[0], here=self.program.here)
+            rows = self.store.fetch_once(self.program.vertices[0], self.program.here)
         self._last: tuple[Examples, Targets] | None = None  # which may be the same in each epoch
         self._rows, self.program = rows, self.program.to(self.device)
         self._version = self._rows._version

@@ -108,6 +108,36 @@ def test_a_cache_is_there_before_other_threads_read_it(device, monkeypatch):
     assert waited == [device]
 
 
+def test_what_is_fetched_once_crosses_in_pieces(device, monkeypatch):
+    """Torch keeps the pinned memory that they pass through."""
+    monkeypatch.setattr(device_store, "_ROWS", 20)
+    for table, dtype in (("float16", torch.float32), ("float32", torch.float64), ("types", torch.float32)):
+        store = DeviceStore(TABLES[table], device, dtype=dtype)
+        crossed, ids = recorded(store), np.random.default_rng(0).permutation(ROWS)[:50]
+        rows = store.fetch_once(torch.from_numpy(ids))
+        assert [len(some) for some in crossed] == [20, 20, 10] and (rows.device, rows.dtype) == (device, dtype)
+        assert np.array_equal(rows.cpu().numpy(), TABLES[table][ids].astype(rows.cpu().numpy().dtype))
+
+
+def kept_from_others(world, device):
+    """How many rows a worker copied at a time while its cache was filled, with rows of the other one, and what it has."""
+    sharing = Sharing(
+        Owners(np.array([0, 100, ROWS])), frozenset([world.rank]), [world.communicator()], [Communicator()]
+    )
+    with pretended.here():
+        store = DeviceStore(TABLES["float32"], device, sharing=sharing)
+        crossed = recorded(store)
+        store.keep(np.arange(50, 150))
+        return [len(rows) for rows in crossed], store._kept.cpu().numpy()
+
+
+def test_rows_of_other_hosts_fill_a_cache_in_pieces(device, ranks, monkeypatch):
+    """Torch keeps the pinned memory that they pass through."""
+    monkeypatch.setattr(device_store, "_ROWS", 20)
+    for rank, (copied, rows) in enumerate(ranks(2, kept_from_others, device, hosts=[0, 1])):
+        own, others = np.arange(50, 100), np.arange(100, 150)
+        ids = np.concatenate([own, others] if rank == 0 else [others, own])
+        assert copied == [20, 20, 10] * 2 and np.array_equal(rows, TABLES["float32"][ids])
 
 
 def fetch_shared(world, device, table, kept, ids):
