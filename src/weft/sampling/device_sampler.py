@@ -22,6 +22,9 @@ class DeviceLists:
 
     # Of its free memory they may take so much: the rest is for the cache, the model and batches.
     share: ClassVar[float] = 0.5
+    # Neighbours of a vertex that are drawn: Triton has no larger tiles; and, as each is held against all before, unasked.
+    most: ClassVar[int] = 1 << 20
+    unasked: ClassVar[int] = 1 << 10
 
     def __init__(self, graph: Topology, device: torch.device, span: tuple[int, int] | None = None) -> None:
         first, end = span or (0, len(graph.indptr) - 1)

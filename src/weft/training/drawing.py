@@ -46,6 +46,9 @@ def _against(device: torch.device, settings: Settings, graph: Graph, span: Span)
         return f"devices draw uniformly, not {how}"
     if not has_kernels(device):
         return f"there is no Triton for {device}"
+    asked, fanout = settings.parallel.sample_on == "device", max(sampling.fanouts or (0,))
+    if fanout > (most := DeviceLists.most if asked else DeviceLists.unasked):
+        return f"{'' if asked else 'unasked, '}devices draw up to {most:,} neighbours of a vertex, not {fanout:,}"
     needed, room = DeviceLists.nbytes(graph, span), int(DeviceLists.share * memory_of(device))
     if needed > room:
         return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"

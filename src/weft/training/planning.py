@@ -15,6 +15,7 @@ from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
+from weft.sampling import DeviceLists
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of, lanes_of
 from weft.training.team import owners_of
@@ -67,6 +68,8 @@ def task_of(
             loaders=lanes_of(settings, workers, on_device),
             sizes=None if examples is None else [of_batch().size for of_batch in examples],
         )
+    sample_on = settings.parallel.sample_on
+    few = sample_on == "device" or max(fanouts, default=0) <= DeviceLists.unasked  # as training decides it
     return Task(
         title=f"{settings.model.name}, hidden {settings.model.hidden}, {title}",
         sampling=sampling,
@@ -74,7 +77,7 @@ def task_of(
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
         on_device=on_device,
-        sample_on=settings.parallel.sample_on if on_device and kernels else "cpu",
+        sample_on=sample_on if on_device and kernels and few else "cpu",
         choices=choices,
         examples=examples,
     )

@@ -82,16 +82,17 @@ def _draw(
     offset = tl.load(offsets + row, mask=here, other=0)
     state = chain(key.to(tl.uint64), tl.load(identity + row, mask=here, other=0).to(tl.uint64))
     picks = tl.full([R, K], -1, dtype=tl.int64)
-    for taken in range(FANOUT):
-        state += GOLDEN
-        if REPLACE:
-            pick = tl.umulhi(mix64(state), degree.to(tl.uint64)).to(tl.int64)
-        else:
-            newest = degree - FANOUT + taken
-            pick = tl.umulhi(mix64(state), (newest + 1).to(tl.uint64)).to(tl.int64)
-            repeated = tl.max((picks == pick[:, None]).to(tl.int32), axis=1)
-            pick = tl.where(repeated > 0, newest, pick)
-        picks = tl.where(lane == taken, pick[:, None], picks)
+    if tl.max(degree) > (0 if REPLACE else FANOUT):  # some list is drawn from, and not taken as it is
+        for taken in range(FANOUT):
+            state += GOLDEN
+            if REPLACE:
+                pick = tl.umulhi(mix64(state), degree.to(tl.uint64)).to(tl.int64)
+            else:
+                newest = degree - FANOUT + taken
+                pick = tl.umulhi(mix64(state), (newest + 1).to(tl.uint64)).to(tl.int64)
+                repeated = tl.max((picks == pick[:, None]).to(tl.int32), axis=1)
+                pick = tl.where(repeated > 0, newest, pick)
+            picks = tl.where(lane == taken, pick[:, None], picks)
     count = tl.where(degree > 0, FANOUT, 0)
     if not REPLACE:
         count = tl.minimum(degree, FANOUT)

@@ -220,6 +220,12 @@ def test_what_does_not_fit_a_device_says_what_is_lacking(described):
         planner.answer(replace(cluster, device=replace(DEVICE, memory=100.0)))
 
 
+def test_fanouts_that_devices_do_not_draw_unasked_are_not_planned_for_there():
+    for given, where in (({"fanouts": (4, 2000)}, "cpu"), ({"fanouts": (4, 2000), "sample_on": "device"}, "device")):
+        assert task_of(Settings.of(**given), 2, 240, on_device=True).sample_on == where
+    assert task_of(Settings.of(fanouts=(4, 1024)), 2, 240, on_device=True).sample_on == "auto"
+
+
 def test_lists_that_a_device_has_no_room_for_say_who_else_draws(graph):  # noqa: F811
     few = {"hidden": 2, "fanouts": (1, 1), "batch_size": 1, "threads": 1, "cache": 0.0, "prefetch": 0}
     settings = Settings.of(**few, sample_on="device", topology="partitioned")

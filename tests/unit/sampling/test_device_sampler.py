@@ -98,3 +98,8 @@ def test_lists_are_copied_in_pieces_of_which_one_at_a_time_is_beside_them(monkey
     assert len(pieces) > 5 and waited == [device]
 
 
+def test_lists_that_are_shorter_than_a_fanout_are_taken_without_draws():
+    """Or each would be gone through as often as the fanout says: for minutes, here."""
+    usual, there = samplers(graph_of(np.int32, False, False), [1 << 17])
+    one, other = (sampler.sample(torch.arange(10), 0, 0, Stream.SAMPLE) for sampler in (usual, there))
+    alike(one.blocks[0], other.blocks[0])

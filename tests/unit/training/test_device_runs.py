@@ -221,6 +221,13 @@ def test_where_neighbours_are_drawn_is_told_or_refused(graphs, ranks, device, mo
     pretended.interpret(monkeypatch)
     assert told() == told(sample_on="device") == "fanouts 3,3, drawn on pretended:0"
     assert told(sample_on="cpu") == "fanouts 3,3, drawn on the CPU (as sample_on says)"
+    many = r"unasked, devices draw up to 1,024 neighbours of a vertex, not 2,000"
+    assert told(fanouts=(3, 2000)) == f"fanouts 3,3, drawn on the CPU ({many})"
+    assert told(fanouts=(3, 2000), sample_on="device") == "fanouts 3,3, drawn on pretended:0"
+    with pytest.raises(
+        ConfigError, match=r"not possible: devices draw up to 1,048,576 neighbours of a vertex, not 2,000,0"
+    ):
+        told(fanouts=(3, 2_000_000), sample_on="device")
     monkeypatch.setattr(drawing, "memory_of", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
     full = r"the lists take 7.812 KiB, and half of the device's free memory is 7.812 KiB"
     assert told() == f"fanouts 3,3, drawn on the CPU ({full})"
