@@ -258,6 +258,7 @@ class ParallelSettings(Group):
         "what each worker computes on; auto: CUDA's devices, where each worker has one for itself",
         choices=("auto", "cpu", "cuda"),
         usual=True,
+        others="which ones of several, the environment says: CUDA_VISIBLE_DEVICES=1",
     )
     sample_on: str = setting(
         "auto",

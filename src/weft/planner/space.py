@@ -186,7 +186,7 @@ class Space(ABC):
         rooms = [tightest]
         if self.task.on_device:
             device, lists = device_of(cluster).memory, self.lists_there(plan.topology, cluster)
-            rooms.append(Room("on its device", there + lists, device))
+            rooms.append(Room("on its device", there + lists + self.task.labels, device))
             if lists:  # as training refuses them
                 most = DeviceLists.share * device
                 rooms.append(Room("on its device for the lists that it draws from", lists, most))

@@ -77,6 +77,7 @@ def task_of(
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
         on_device=on_device,
+        labels=0.0 if objective is None or objective.labels is None else float(objective.labels.nbytes),
         sample_on=sample_on if on_device and kernels and few else "cpu",
         choices=choices,
         examples=examples,

@@ -47,7 +47,7 @@ def _products(
 ):
     """Of E times P pairs of a row and a head."""
     pair, column = tl.program_id(0).to(tl.int64) * (P * E) + tl.arange(0, P * E), tl.arange(0, F)
-    known = pair < rows * HEADS
+    known = pair // HEADS < rows  # as in some_pairs
     cells = known[:, None] & (column < COLUMNS)[None, :]
     vector = tl.load(att + (pair % HEADS)[:, None] * COLUMNS + column[None, :], mask=cells, other=0).to(ACC)
     values = tl.load(x + pair[:, None] * COLUMNS + column[None, :], mask=cells, other=0).to(ACC)

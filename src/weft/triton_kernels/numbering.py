@@ -13,10 +13,13 @@ from weft.triton_kernels.mixing import GOLDEN
 
 _IDS = 256  # of a program
 _SLOTS_AN_ID = 2  # at least
+_MOST = (1 << 31) - 1  # ids, whose places are numbers of 32 bits
 
 
 def number(ids: Tensor) -> tuple[Tensor, Tensor]:
     """The distinct ids (of 0 and more) in order of appearance, and each id's place among them, int32."""
+    if len(ids) > _MOST:
+        raise OverflowError("more than 2^31 ids at once: use smaller batches or fanouts, or more workers")
     bits = max((_SLOTS_AN_ID * len(ids)).bit_length(), 1)
     size = 1 << bits
     held, earliest = ids.new_full((size + 1,), -1), torch.full((size,), len(ids), dtype=torch.int32, device=ids.device)

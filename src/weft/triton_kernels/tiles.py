@@ -28,7 +28,8 @@ def other_ends(lists, e, stop, column, within, WIDTH: constexpr):
 def some_pairs(indptr, rows, HEADS: constexpr, COLUMNS: constexpr, P: constexpr, F: constexpr):
     """Pairs of a row and a head: their places, their heads, all columns, which of the cells are there, and rows' edges."""
     pair = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
-    known, row, column = pair < rows * HEADS, pair // HEADS, tl.arange(0, F)
+    row, column = pair // HEADS, tl.arange(0, F)
+    known = row < rows  # pairs may be more than 2^31, rows times heads would not be
     first = tl.load(indptr + row, mask=known, other=0)
     stop = tl.load(indptr + row + 1, mask=known, other=0)
     return pair, pair - row * HEADS, known, column, known[:, None] & (column < COLUMNS)[None, :], first, stop

@@ -183,6 +183,7 @@ def test_words_that_are_numbers_are_told_what_they_must_be():
         ({"memory": "2000000"}, "memory = '2000000' is no size: give one with its unit, such as 2GB"),
         ({"ports": 29500}, "ports = '29500' is no range of ports: give one such as 29500-29600"),
         ({"device": 0}, "device = '0' is not possible; choose one of auto, cpu, cuda"),
+        ({"device": "cuda:1"}, "CUDA_VISIBLE_DEVICES=1"),
     ):
         with pytest.raises(ConfigError, match=message):
             Settings.of(**given)

@@ -22,6 +22,7 @@ from weft.planner.device_cost import DevicePrices
 from weft.planner.loads import LayerCost, Load, ModelCost, Move
 from weft.sampling import DeviceLists
 from weft.training import make_model, planning
+from weft.training.objectives import objective_for
 from weft.training.planning import planner_for, task_of
 from weft.training.what_if import WhatIf
 
@@ -218,6 +219,20 @@ def test_what_does_not_fit_a_device_says_what_is_lacking(described):
         ConfigError, match=r"no plan fits .* on its device, .* lacking: smaller batches \(--batch-size\) or"
     ):
         planner.answer(replace(cluster, device=replace(DEVICE, memory=100.0)))
+
+
+def test_labels_of_all_vertices_are_on_each_device(described, graph):  # noqa: F811
+    planner, cluster = described
+    plan = planner.answer(cluster).best.plan
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
+    task = task_of(settings, 2, 240, objective_for(graph, settings), workers=4, on_device=True)
+    assert task.labels == graph.labels.nbytes > 0
+    bounds = np.linspace(0, graph.num_vertices, 5).astype(np.int64)
+    other = Planner(
+        graph, make_model(settings, graph), replace(task, labels=1e9), Workers(Owners(bounds), [0, 0, 1, 1])
+    )
+    more = other.predict(plan, cluster).device.memory - planner.predict(plan, cluster).device.memory
+    assert more == pytest.approx(1e9, rel=1e-3)
 
 
 def test_fanouts_that_devices_do_not_draw_unasked_are_not_planned_for_there():

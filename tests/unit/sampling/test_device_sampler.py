@@ -8,6 +8,7 @@ import pytest
 import torch
 from test_neighbors import random_lists
 
+from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.sampling import DeviceLists, NeighborSampler, device_sampler
@@ -96,6 +97,15 @@ def test_lists_are_copied_in_pieces_of_which_one_at_a_time_is_beside_them(monkey
         assert torch.equal(lists.indices.cpu(), torch.from_numpy(graph.indices[begin:stop]))
         assert torch.equal(lists.ids.cpu(), torch.from_numpy(graph.original_ids[20:61]))
     assert len(pieces) > 5 and waited == [device]
+
+
+def test_more_ids_than_have_numbers_are_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setattr("weft.triton_kernels.numbering._MOST", 30)
+    _, there = samplers(graph_of(np.int32, False, False), [3])
+    with pytest.raises(
+        ConfigError, match=r"more than 2\^31 ids at once: use smaller batches or fanouts, or more workers"
+    ):
+        there.sample(torch.arange(20), 0, 0, Stream.SAMPLE)
 
 
 def test_lists_that_are_shorter_than_a_fanout_are_taken_without_draws():
