@@ -220,6 +220,20 @@ def check_own_model(settings: "Settings", decodes: bool) -> None:
     refuse(settings, own, "a model that is made already", "give the model's name in its place", even_off=True)
 
 
+def check_variant(plan: Plan, decoupled: bool) -> None:
+    """Refuse a plan that trains no such model. `decoupled`: is it a decoupled variant?"""
+    if decoupled and not plan.decoupled:
+        raise ConfigError(
+            f"the model is a decoupled variant, and plan = {str(plan)!r} trains no such model: set full_graph and plan = "
+            f"'tp-decoupled', or give what it was made of, its .model"
+        )
+    if plan.decoupled and not decoupled:
+        raise ConfigError(
+            f"plan = {str(plan)!r} trains the decoupled variant of a model, which is another one: name it, with plan = "
+            f"'tp-decoupled', or give weft.nn.Decoupled(model)"
+        )
+
+
 def check_loader(settings: "Settings", plan: Plan | None = None) -> None:
     """Refuse what a loader does not look at: how a model is made, trained, evaluated, kept and reported; and what a planner
     is to decide. `plan`: one that is made already."""

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from typing import NoReturn
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +17,7 @@ from weft.keys import seed_everything
 from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
 from weft.placements import Program
-from weft.plan import Plan, check_device
+from weft.plan import Plan, check_device, check_variant
 from weft.training.batches import Batch, Part, lasting
 from weft.training.beside import Beside, LoopDraws, check_draws
 from weft.training.first_values import take_first_values
@@ -34,12 +35,6 @@ _HOOKED = (
     "hooks of parameters' gradients ({}) get what each worker, or piece of a batch, adds to them: what is not linear, as a "
     "clamp is not, makes another model than on one; change gradients behind their sum (run.sync()), or set clip_norm"
 )
-_OTHER_MODEL = {  # by: is the model a decoupled variant?
-    True: "the model is a decoupled variant, and plan = {} trains no such model: set full_graph and plan = 'tp-decoupled', "
-    "or give what it was made of, its .model",
-    False: "plan = {} trains the decoupled variant of a model, which is another one: name it, with plan = 'tp-decoupled', "
-    "or give weft.nn.Decoupled(model)",
-}
 _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
     "workers; normalisation of each row (LayerNorm) does not"
@@ -130,11 +125,11 @@ class Run:
 
     def _follow(self) -> None:
         """Go by what the loader's batches are made by now."""
-        self._team = team = self.loader.feed.team  # not the feed, which goes before another one is made
-        self.plan, self.plan_name = team.plan, str(team.plan)
-        if (decoupled := isinstance(self.encoder, Decoupled)) != self.plan.decoupled:
-            raise ConfigError(_OTHER_MODEL[decoupled].format(repr(self.plan_name)))
-        self.forward.use(team.background, self.meter, self.settings.budget)
+        feed = self.loader.feed
+        self._feed, self._team = ref(feed), feed.team  # the feed goes before another one is made
+        self.plan, self.plan_name = feed.team.plan, str(feed.team.plan)
+        check_variant(self.plan, isinstance(self.encoder, Decoupled))
+        self.forward.use(feed.team.background, self.meter, self.settings.budget)
 
     @lasting()
     def __call__(self, batch: Batch | Part, *others: object) -> Tensor:
@@ -148,7 +143,7 @@ class Run:
             raise ConfigError(
                 "run takes a batch of its loader, which has rows and edges: run(batch), not run(x, edge_index)"
             )
-        if self.loader.latest is not None and self.loader.latest.team is not self._team:  # it got another model since
+        if self.loader.latest not in (None, self._feed()):  # it got another model since
             self._follow()
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()

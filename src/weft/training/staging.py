@@ -86,11 +86,12 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
         if found.type == "cuda" and torch.cuda.is_available():
             if world.lacking:
                 raise ConfigError(f"{world.lacking}: start as many workers as there are devices, or set device = 'cpu'")
-            own = torch.device("cuda", world.members("host").index(world.rank) % torch.cuda.device_count())
-            if world.size > 1 and found.index not in (None, own.index):
+            of_host = world.members("host")
+            own = torch.device("cuda", of_host.index(world.rank) % torch.cuda.device_count())
+            if len(of_host) > 1 and found.index not in (None, own.index):
                 raise ConfigError(
-                    f"device = {str(wanted)!r} is for one worker, and worker {world.rank} has {own} for itself: set device "
-                    f"= 'cuda', by which the workers of a host take turns at its devices"
+                    f"device = {str(wanted)!r} is for a host's one worker, and worker {world.rank} has {own} for itself: "
+                    f"set device = 'cuda', by which the workers of a host take turns at its devices"
                 )
             found = own if found.index is None else found
         torch.zeros(1, device=found).cpu()

@@ -113,7 +113,7 @@ def test_a_device_with_a_number_is_the_workers_own_or_refused(one_device, monkey
     first, second, alone = World(0, 2, [0, 0]), World(1, 2, [0, 0]), World()
     assert [str(device_of("cuda", world)) for world in (first, second, alone)] == ["cuda:0", "cuda:1", "cuda:0"]
     assert [str(device_of(torch.device("cuda:1"), world)) for world in (second, alone)] == ["cuda:1", "cuda:1"]
-    with pytest.raises(ConfigError, match=r"^device = 'cuda:0' is for one worker, and worker 1 has cuda:1 for itself"):
+    with pytest.raises(ConfigError, match=r"^device = 'cuda:0' is for a host's one worker, and worker 1 has cuda:1"):
         device_of("cuda:0", second)
     lacking = World(0, 2, lacking="2 workers on host a have 1 CUDA device, and each needs one for itself")
     with pytest.raises(ConfigError, match=r"^2 workers on host a have 1 CUDA device"):
