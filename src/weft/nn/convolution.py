@@ -111,6 +111,7 @@ class Convolution(ABC):
     ignores_types: ClassVar[bool] = False  # is it no different with them?
     ignores: ClassVar[frozenset[str]] = frozenset()  # values of edges that it may be given, and does nothing with
     alongside: ClassVar[frozenset[str]] = frozenset()  # other rows that it is given, by name
+    passes_on: ClassVar[bool] = False  # of rows that stay from epoch to epoch, does it make some that stay?
     unrolls: ClassVar[bool] = False  # is it taken apart into hops, each of which runs as a convolution of its own?
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
     # How rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be.

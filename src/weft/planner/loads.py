@@ -237,7 +237,8 @@ class Setting:
     out: float = 0.0  # and of a row that it gives
     values: EdgeValues = EdgeValues()
     once: Collection[str] = ()  # stages that a run goes through once, at its start,
-    once_of_inputs: Collection[str] = ()  # and those of the layer nearest the inputs
+    once_of_inputs: Collection[str] = ()  # and those of layers that merge what stays:
+    of_inputs: int = 0  # so many nearest the inputs
     parts: int = 1  # of a step's batch: gradients are summed once for all of them
     halved: bool = True  # are stored rows of float32, which half precision on the wire makes smaller?
 
@@ -280,7 +281,8 @@ class Counted:
         self._compute(load, placed, drawn, moves)
         if first:
             self._fetch(load, placed, drawn, moves)
-        load.leave_out(self._setting.once_of_inputs if first else self._setting.once)
+        stays = placed.key.layer < self._setting.of_inputs
+        load.leave_out(self._setting.once_of_inputs if stays else self._setting.once)
         if part.top and not self._setting.once:
             self._exchange_for_loss(load, placed.key.state)
         return load

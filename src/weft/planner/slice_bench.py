@@ -3,8 +3,9 @@
 One worker of several goes over a graph of some rows and edges with its slice of the columns, on a comm that only counts.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import pairwise, takewhile
 
 import numpy as np
 import torch
@@ -23,6 +24,13 @@ from weft.sampling import Block
 _EDGES = 400_000  # of a run at most
 _RUN = 64  # workers at most, where each sends otherwise
 _SAMPLED, _SAMPLED_EDGES = 256, 100_000  # vertices, and edges at most, of those that show what is sent
+
+
+def rows_that_stay(layers: Sequence[Met]) -> int:
+    """Of how many layers the rows are inputs that stay, or made of these alone: so they stay, too."""
+    return 1 + sum(
+        1 for _ in takewhile(lambda two: two[0].convolution.passes_on and not two[1].learned, pairwise(layers))
+    )
 
 
 def merges_once(graph: Graph, convolution: Convolution, width: int) -> bool:

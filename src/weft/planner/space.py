@@ -69,7 +69,8 @@ class Space(ABC):
     counts: dict[tuple[str, bool], Counts]  # what plans go over, by group and replicate: the preferred one first
     lanes: int  # threads that prepare batches, beside the one that trains
     once: tuple[str, ...] = ()  # stages that a run goes through once,
-    once_of_inputs: tuple[str, ...] = ()  # and of the layer nearest the inputs
+    once_of_inputs: tuple[str, ...] = ()  # and of layers that merge what stays: so many nearest the inputs
+    of_inputs: int = 0
 
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
         """With workers that are here, all of them call this together."""
@@ -112,7 +113,7 @@ class Space(ABC):
         sizes = float(self.model.parameters), float((self.passage.out or self.model.widths[-1]) * self.item)
         numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
-        last = parts, graph.features is None or graph.features.dtype == np.float32
+        last = self.of_inputs, parts, graph.features is None or graph.features.dtype == np.float32
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, *last)
         self._settings = {group: self.setting for group, _ in self.counts}
         by_columns = [kind for kind in self.kinds if kind.only_first]  # of which fewer workers have wider ones

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import cache, partial
-from itertools import product
+from itertools import product, takewhile
 from typing import Any, ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from weft.planner.dry_run import RowCosts, Traversal
 from weft.planner.loads import LayerCost, PlanLayer, PlanPart, SlicedPart
 from weft.planner.price import Price
 from weft.planner.reads import Members
-from weft.planner.slice_bench import attending, merges_once, mixing, sliced
+from weft.planner.slice_bench import attending, merges_once, mixing, rows_that_stay, sliced
 from weft.planner.space import Space, layers_of
 from weft.planner.task import Choices, Options, Task, Workers, shared_out
 from weft.sampling import NeighborSampler
@@ -49,7 +49,7 @@ class WholeGraph(Space):
         "chunks": (0,),
     }
     seeds: ClassVar[Mapping[str, frozenset[Held]]] = {"home": frozenset({OWNER})}
-    lanes, once = 0, _READY_ONCE
+    lanes, once, once_of_inputs = 0, _READY_ONCE, (*_READY_ONCE, "exchange", "compute")
 
     def __init__(self, graph: Graph, model: nn.Module, task: Task, workers: Workers) -> None:
         super().__init__(graph, model, task, workers)
@@ -68,13 +68,13 @@ class WholeGraph(Space):
         self.counts = {
             ("all", way): count_graph(graph, self.workers, costs, self._needed, of) for way, of in epochs.items()
         }
-        stay = self.passage.as_they_are
-        keeps = stay and merges_once(graph, met[0].convolution, met[0].wide)
-        self.once_of_inputs = (*_READY_ONCE, "exchange", "compute") if keeps else _READY_ONCE
+        stay = rows_that_stay(met) if self.passage.as_they_are else 0
+        once = (merges_once(graph, one.convolution, one.wide) for one in met[:stay])
+        self.of_inputs = sum(1 for _ in takewhile(bool, once))
         super().learn(model)
         columns = variant.columns // variant.heads if variant else self.model.widths[-1]
         heads = sum(variant.attentions) if variant else 0
-        slices = [partial(_sliced, graph, one, depth, size, stay and not depth) for depth, one in enumerate(met)]
+        slices = [partial(_sliced, graph, one, depth, size, depth < stay) for depth, one in enumerate(met)]
         mixes = [lambda: mixing(graph, columns, size), lambda: attending(graph) if heads else (0.0, 0.0)]
         *seen, mixed, attended = shared_out([*(slices if size > 1 else ()), *mixes], self.workers.comm)
         layers = [one and _part_of(one) for one in seen or [None] * self.depth]
@@ -82,7 +82,7 @@ class WholeGraph(Space):
         needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item, of_edge)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
-            (False, False): _AtOwners(self, keeps, kept_of_edges(met, self.item), 12.0 + of_edge),
+            (False, False): _AtOwners(self, self.of_inputs, kept_of_edges(met, self.item), 12.0 + of_edge),
             (True, False): _Sliced(self, layers, chunked),
             (True, True): _Decoupled(self, chunked, variant, columns, *mixed, *attended),
         }
@@ -161,10 +161,10 @@ class _Way(ABC):
 class _AtOwners(_Way):
     """Every layer at the owners of its vertices."""
 
-    def __init__(self, space: WholeGraph, keeps: bool, of_edges: list[int], of_lists: float) -> None:
-        """`keeps`: is what the first layer merges made once, and kept? Bytes an edge: of each layer, and of lists."""
+    def __init__(self, space: WholeGraph, kept: int, of_edges: list[int], of_lists: float) -> None:
+        """`kept`: so many layers' merges are made once, and kept. Bytes an edge: of each layer, and of lists."""
         super().__init__(space)
-        self._keeps, self._of_edges, self._of_lists = keeps, of_edges, of_lists
+        self._kept, self._of_edges, self._of_lists = kept, of_edges, of_lists
 
     def parts(self, plan: Plan) -> Iterable[PlanPart]:
         return layers_of(plan)
@@ -173,7 +173,7 @@ class _AtOwners(_Way):
         widths, drawn = self._model.widths, self._space.counts["all", plan.replicate].batch.drawn
         below = [float(drawn[Key(layer, OWNER)].sources.sum(1).max()) for layer in range(len(plan.layers))]
         rows = below[0] * widths[0] + sum(2 * n * width for n, width in zip(below[1:], widths[1:-1], strict=True))
-        rows += self._own * (2 * sum(widths[1:]) + widths[0] * self._keeps)
+        rows += self._own * (2 * sum(widths[1:]) + sum(widths[: self._kept]))
         hops = [drawn[Key(layer, OWNER)] for layer in range(len(plan.layers))]
         edges = [float(hop.lists.sum(1).max()) for hop in hops]
         attention = sum(count * each for count, each in zip(edges, self._of_edges, strict=True))

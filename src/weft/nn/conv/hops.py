@@ -44,6 +44,7 @@ class HopSums(Convolution):
 
     takes_columns: ClassVar[bool] = True
     adds_up = True
+    passes_on: ClassVar[bool] = True
 
     def run(self, call: Call) -> Tensor:
         out = sums_once(call)
