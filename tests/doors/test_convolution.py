@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from above import Above, Over
 from exactness import HOME, check_exact, make_parts, trained
 from torch import nn
 from torch_geometric.nn import MessagePassing, ResGatedGraphConv, TransformerConv
@@ -170,30 +171,6 @@ def test_dropout_of_slices_of_columns_is_refused(ranks, parts, monkeypatch):
     monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", kinds.get)
     with pytest.raises(ModelError, match="drops what is said along edges, so its layer can't be placed by columns"):
         ranks(2, trained, parts[2], Two, None, {"plan": "nfp"})
-
-
-class Above(MessagePassing):
-    def forward(self, x, edge_index):
-        return self.propagate(edge_index, x=x)
-
-    def message(self, x_i, x_j):
-        return (x_j.exp() - x_i).relu()
-
-
-class Over(MessageConvolution):
-    module, columnwise = Above, True
-
-    def prepare(self, x):
-        return x.exp()
-
-    def describe(self, own):
-        return own
-
-    def message(self, source, destination):
-        return (source - destination).relu()
-
-    def finish(self, merged, own):
-        return merged
 
 
 def test_columns_that_are_prepared_and_described_are_not_sliced(ranks, parts, monkeypatch):

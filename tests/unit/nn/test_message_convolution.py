@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from above import Above, Over
 from test_models import CLASSES, WIDTH, make_graph, rand
 from torch import nn
 from torch_geometric.nn import MessagePassing
@@ -77,33 +78,8 @@ def test_it_equals_the_module(join, monkeypatch):
         assert (one - other).abs().max() < 1e-10
 
 
-class Above(MessagePassing):
-    """How far what neighbours say is above the own row, column by column."""
-
-    def forward(self, x, edge_index):
-        return self.propagate(edge_index, x=x)
-
-    def message(self, x_i, x_j):
-        return (x_j.exp() - x_i).relu()
-
-
 def test_columns_are_described_as_they_were_before_they_were_prepared(monkeypatch):
-    class Serving(MessageConvolution):
-        module, columnwise = Above, True
-
-        def prepare(self, x):
-            return x.exp()
-
-        def describe(self, own):
-            return own
-
-        def message(self, source, destination):
-            return (source - destination).relu()
-
-        def finish(self, merged, own):
-            return merged
-
-    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: Serving)
+    monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: Over)
     graph, edge_index = make_graph()
     x, conv, seeds = rand(120, WIDTH), Above(), torch.arange(0, 120, 3)
     model = nn.ModuleList([conv])
