@@ -235,7 +235,7 @@ class Communicator:
             none = [0] * self.size
             (length, _), (got, _) = self.arrays([(length, none), (mine, none)], "sync")
             data = got.tobytes()
-        return data if length[0] <= _SHARED_AT_ONCE else self._shared_in_pieces(mine, int(length[0]))
+        return data if length[0] <= _SHARED_AT_ONCE else self._shared_in_pieces(data, int(length[0]))
 
     def told(self, text: str) -> list[str]:
         """What every worker says."""
@@ -268,16 +268,16 @@ class Communicator:
             if transport is not None:
                 transport.close()
 
-    def _shared_in_pieces(self, mine: np.ndarray, length: int) -> bytes:
+    def _shared_in_pieces(self, data: bytes, length: int) -> bytes:
         """The first worker's bytes: nobody sends or holds more than a few times as many, whatever the number of workers."""
         bounds = [length * worker // self.size for worker in range(self.size + 1)]
         lengths, none = [end - start for start, end in pairwise(bounds)], [0] * self.size
-        whole, first = torch.tensor(mine), self.rank == 0
+        whole, first = torch.tensor(np.frombuffer(data, dtype=np.uint8)), self.rank == 0
         send = [0, *lengths[1:]] if first else none
         receive = none if first else [lengths[self.rank], *none[1:]]
         came = self.begin(whole[lengths[0] :], send, receive, "sync")()
         pieces = self._to_all(whole[: lengths[0]] if first else came, lengths, "sync")
-        return mine.tobytes() if first else torch.cat(pieces).numpy().tobytes()
+        return data if first else torch.cat(pieces).numpy().tobytes()
 
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""

@@ -34,7 +34,7 @@ def take_first_workers(model: nn.Module, comm: Communicator) -> None:
         set_averages(model, load(comm.share(_bytes_of(averages) if comm.rank == 0 else None)))
 
 
-def of_all_workers(model: nn.Module, comm: Communicator) -> list[dict[str, Tensor]]:
+def averages_of_all(model: nn.Module, comm: Communicator) -> list[dict[str, Tensor]]:
     """Every worker's, in their order; none, where a model has none or is alone. All call it together."""
     averages = running_averages(model)
     if comm.size == 1 or not averages:

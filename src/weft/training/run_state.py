@@ -20,7 +20,7 @@ from weft.nn import NOTHING_KEPT, Kept, Unlisted, learned_by
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
-from weft.training.averages import of_all_workers, set_averages, take_first_workers
+from weft.training.averages import averages_of_all, set_averages, take_first_workers
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
@@ -150,7 +150,7 @@ class RunState:
         if due and self._folder is not None:
             start = time.perf_counter()
             self._settle()
-            averages = of_all_workers(self._model, self._comm)
+            averages = averages_of_all(self._model, self._comm)
             if self._written is not None:
                 self._save(self._written, progress, averages)
                 self._stopped += time.perf_counter() - start
