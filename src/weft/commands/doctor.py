@@ -8,8 +8,7 @@ from dataclasses import asdict
 
 import weft.cluster
 import weft.report
-from weft.commands.flags import add_settings, settings_given
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_settings, settings_given
 from weft.commands.joining import joined_as, started, tell
 from weft.config import path_here
 

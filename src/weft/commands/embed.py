@@ -12,7 +12,7 @@ import weft.cluster
 import weft.graph
 import weft.report
 import weft.training
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph
 from weft.config import check_writable, path_here
 from weft.errors import ConfigError, StorageError
 from weft.threads import usual_threads

@@ -1,13 +1,20 @@
-"""What several commands take: the settings of a run as flags (the usual ones in the first help, all of them in --help-all),
-and lists of words and numbers with commas between."""
+"""What several commands take: a graph, the settings of a run as flags (the usual ones in the first help, all of them in
+--help-all), and lists of words and numbers with commas between."""
 
 import argparse
 from collections.abc import Sequence
 from dataclasses import Field, fields
 
+import weft.graph
 from weft.config import key_of, path_here, read_toml, types_of
 from weft.errors import ConfigError
 from weft.plan import GROUPS, PLACES, Settings, flattened
+
+
+def add_graph(parser: argparse.ArgumentParser, text: str = "a graph directory", *, nargs: str | None = None) -> None:
+    """A graph: a directory, or an address, of which what is needed comes to the user's cache; `nargs`: is it optional?"""
+    text = f"{text}, or the address of one (s3://...)"
+    parser.add_argument("graph", type=weft.graph.graph_place, nargs=nargs, help=text)
 
 
 def add_settings(parser: argparse.ArgumentParser) -> None:

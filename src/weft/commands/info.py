@@ -5,7 +5,7 @@ import json
 
 import weft.graph
 import weft.report
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

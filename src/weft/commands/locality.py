@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 import weft.lab
 import weft.report
-from weft.commands.flags import whole_numbers, words
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, whole_numbers, words
 from weft.plugins import SAMPLERS
 
 

@@ -17,8 +17,7 @@ import weft.graph
 import weft.partition
 import weft.planner
 import weft.report
-from weft.commands.flags import add_number, numbers
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_number, numbers
 from weft.commands.task_flags import USUAL, add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.config import path_here
 from weft.errors import ConfigError

@@ -9,8 +9,7 @@ import weft.cluster
 import weft.lab
 import weft.partition
 import weft.report
-from weft.commands.flags import add_number, whole_numbers
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_number, whole_numbers
 from weft.commands.joining import add_meeting, joined, started
 from weft.config import file_to_write
 from weft.errors import ConfigError

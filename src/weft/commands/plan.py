@@ -12,8 +12,7 @@ import weft.exchange
 import weft.planner
 import weft.report
 import weft.training
-from weft.commands.flags import add_settings, values_given
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_settings, values_given
 from weft.commands.joining import joined_as, started
 from weft.config import file_to_write
 from weft.errors import ConfigError

@@ -11,8 +11,7 @@ from pathlib import Path
 import weft.graph
 import weft.planner
 import weft.report
-from weft.commands.flags import add_number
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_number
 from weft.commands.task_flags import add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.config import file_to_write, path_here
 from weft.errors import ConfigError

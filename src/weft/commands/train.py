@@ -12,8 +12,7 @@ import weft.exchange
 import weft.graph
 import weft.report
 import weft.training
-from weft.commands.flags import add_settings, settings_given
-from weft.commands.graphs import add_graph
+from weft.commands.flags import add_graph, add_settings, settings_given
 from weft.commands.joining import joined_as, started
 from weft.config import path_here, typed
 from weft.errors import ConfigError
