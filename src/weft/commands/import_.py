@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import weft.cluster
@@ -163,17 +164,8 @@ def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
 
 
 def _columns(args: argparse.Namespace) -> weft.graph.TableColumns:
-    return weft.graph.TableColumns(
-        args.src,
-        args.dst,
-        args.weight,
-        args.type,
-        args.id,
-        args.features,
-        args.label,
-        args.split_column,
-        args.edge_features,
-    )
+    named = {field.name: getattr(args, field.name) for field in fields(weft.graph.TableColumns)}
+    return weft.graph.TableColumns(**named | {"split": args.split_column})
 
 
 def _given_for_tables(args: argparse.Namespace) -> str | None:
