@@ -5,7 +5,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 
 from weft import _kernels
-from weft.graph.graph import SPLITS, Graph
+from weft.graph.graph import OF_EDGES, SPLITS, Graph
 
 # The bins of APT's Table 3: shares of the vertices, hottest first.
 SKEW_BINS = ((0.0, 0.01), (0.01, 0.05), (0.05, 0.1), (0.1, 0.2), (0.2, 0.5), (0.5, 1.0))
@@ -121,15 +121,6 @@ def _skew(uses: np.ndarray) -> list[SkewBin]:
 
 
 def _bytes(graph: Graph) -> int:
-    arrays = (
-        graph.indptr,
-        graph.indices,
-        graph.edge_weight,
-        graph.edge_type,
-        graph.edge_features,
-        graph.vertex_type,
-        graph.features,
-        graph.labels,
-        graph.split,
-    )
+    names = ("indptr", "indices", *OF_EDGES, "vertex_type", "features", "labels", "split")
+    arrays = (getattr(graph, name) for name in names)
     return sum(array.nbytes for array in arrays if array is not None)
