@@ -11,18 +11,9 @@ import pytest
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, communities
-from weft.lab.adagl import (
-    SearchObjective,
-    SearchOptions,
-    evolve,
-    greedy_allocations,
-    imbalance,
-    refine,
-    refine_all,
-    search,
-)
-from weft.lab.adagl.evolve import renamed
-from weft.lab.adagl.refine import limits
+from weft.lab.adagl import SearchObjective, SearchOptions, evolve, greedy_allocations, search
+from weft.lab.adagl.evolve import imbalance, renamed
+from weft.lab.adagl.refine import limits, refine, refine_all
 from weft.partition import BalanceWeights, PartitionGoal, ServerLinks, Traces, TrainingTask, measure
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -11,8 +11,9 @@ from weft import cli
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph, communities
 from weft.lab import measure_links
-from weft.lab.adagl import AdaglMethod, EvolutionMethod, SearchOptions, imbalance, search
+from weft.lab.adagl import AdaglMethod, EvolutionMethod, SearchOptions, search
 from weft.lab.adagl.coarsen import prune_by_average
+from weft.lab.adagl.evolve import imbalance
 from weft.lab.adagl.links import read_links, write_links
 from weft.lab.adagl.measured_links import moved_bounds
 from weft.lab.adagl.refine import limits, refine_in_window

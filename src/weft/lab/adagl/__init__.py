@@ -15,10 +15,10 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream, generator, key
 from weft.lab.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
-from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, greedy_allocations, imbalance
+from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, greedy_allocations
 from weft.lab.adagl.links import read_links
 from weft.lab.adagl.options import SearchOptions
-from weft.lab.adagl.refine import refine, refine_all, uncoarsen
+from weft.lab.adagl.refine import refine_all, uncoarsen
 from weft.partition import (
     PartitionGoal,
     PartitionMethod,
@@ -28,24 +28,6 @@ from weft.partition import (
     undirected_graph,
     usual_task,
 )
-
-__all__ = [
-    "AdaglMethod",
-    "CoarseLevel",
-    "EvolutionMethod",
-    "SearchObjective",
-    "SearchOptions",
-    "coarsen",
-    "evolve",
-    "greedy_allocations",
-    "groups_of",
-    "imbalance",
-    "project",
-    "refine",
-    "refine_all",
-    "search",
-    "uncoarsen",
-]
 
 
 @dataclass(frozen=True)
