@@ -7,7 +7,6 @@ import json
 import os
 import sys
 import time
-import zlib
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -24,7 +23,6 @@ from weft.errors import ConfigError
 from weft.plugins import PARTITION_METHODS
 from weft.threads import usual_threads
 
-_PIECE = 1 << 24  # bytes of a file that are read at a time
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
 
 
@@ -181,18 +179,9 @@ def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partitio
     flags = {name: value for name, value in vars(args).items() if name not in _NO_MATTER}
     cluster = None if args.cluster is None else asdict(weft.planner.read_cluster(args.cluster))
     assert graph.path is not None
-    files = {name: _checksum(value) for name, value in _options(args.option).items() if os.path.isfile(value)}
+    files = {name: weft.graph.sum_of(value) for name, value in _options(args.option).items() if os.path.isfile(value)}
     of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(graph.path), "flags": flags, "cluster": cluster}
     return of | {"files": files} | asdict(choice)
-
-
-def _checksum(path: str) -> int:
-    """Of a file of any size, a piece at a time."""
-    found = 0
-    with open(path, "rb") as file:
-        while piece := file.read(_PIECE):
-            found = zlib.crc32(piece, found)
-    return found
 
 
 def _options(given: list[str]) -> dict[str, str]:

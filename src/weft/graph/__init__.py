@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         remove_whole,
         steps_folder,
         steps_of,
+        sum_of,
         why_no_cache,
         written_beside,
     )

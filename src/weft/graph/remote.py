@@ -21,10 +21,9 @@ from weft.errors import ConfigError, GraphFormatError, StorageError, WeftError
 from weft.graph.directory import HEADER, MANIFEST, ArrayEntry, check_array, manifest_of, map_array, parsed_manifest
 from weft.graph.hetero_features import shard_rows
 from weft.graph.remote_folder import RemoteFolder
-from weft.graph.storage import cache_folder, named_errors, why_no_cache, written_beside
+from weft.graph.storage import cache_folder, named_errors, sum_of, why_no_cache, written_beside
 
 _MARKS = "shards"
-_CHUNK = 1 << 22
 _KEEP_SIZE_PUNCH_HOLE = 3  # of Linux's fallocate
 
 
@@ -103,7 +102,7 @@ class RemoteGraph:
         if (name, shard) in self._sound or start == end:
             return
         with named_errors(file, "writing"):
-            if not mark.exists() or _sum_of(file, start, end) != entry.shards[shard]:
+            if not mark.exists() or sum_of(file, HEADER + start, HEADER + end) != entry.shards[shard]:
                 mark.unlink(missing_ok=True)
                 try:
                     self._fill(file, name, (start, end), entry.shards[shard])
@@ -167,17 +166,6 @@ class RemoteGraph:
             raise StorageError(f"{error}; or name another folder in WEFT_CACHE") from None
         with file:
             yield
-
-
-def _sum_of(file: Path, start: int, end: int) -> int:
-    """The sum of an array's data from `start` to `end`, by plain reads."""
-    crc = 0
-    with open(file, "rb", buffering=0) as stream:
-        stream.seek(HEADER + start)
-        while start < end and (piece := stream.read(min(_CHUNK, end - start))):
-            crc = zlib.crc32(piece, crc)
-            start += len(piece)
-    return crc
 
 
 def _give_back(file: Path, start: int, count: int) -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from weft import cli
-from weft.commands.partition import _checksum
-from weft.graph import Graph, communities
+from weft.graph import Graph, communities, sum_of
 from weft.partition import TrainingTask, expected_draws
 from weft.planner import Cluster, Host, write_cluster
 
@@ -106,9 +105,9 @@ def test_edges_weigh_what_is_drawn_whichever_method_is_taken(partition):
 
 
 def test_files_of_options_are_told_apart_a_piece_at_a_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("weft.commands.partition._PIECE", 3)
+    monkeypatch.setattr("weft.graph.storage._CHUNK", 3)
     (tmp_path / "file").write_bytes(b"a file of some pieces")
-    assert _checksum(str(tmp_path / "file")) == zlib.crc32(b"a file of some pieces")
+    assert sum_of(str(tmp_path / "file")) == zlib.crc32(b"a file of some pieces")
 
 
 def test_a_cluster_says_shares_and_hosts(partition, tmp_path):
