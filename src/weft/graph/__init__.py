@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from weft.graph.remote import RemoteGraph
     from weft.graph.remote_file import name_at
     from weft.graph.self_loops import SelfLoops
-    from weft.graph.shards.making import ShardedGraph, make_shards
+    from weft.graph.shards.making import ShardedGraph, make_shards, run_task
     from weft.graph.shards.request import ShardRequest
-    from weft.graph.shards.stages import run_task
     from weft.graph.shards.work import Runner, StageRunner, TaskResult, Work, alone_in, do_task
     from weft.graph.source import Source, edges_in_memory, features_in_memory, with_reverses, with_self_relation
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics

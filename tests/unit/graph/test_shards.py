@@ -21,7 +21,7 @@ from weft.errors import ConfigError, InputError, StorageError
 from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shards, run_task
 from weft.graph.shard_sums import joined_sum
 from weft.graph.shards import request as requests
-from weft.graph.shards import stages
+from weft.graph.shards.making import STAGES
 
 VERTICES, EDGES = 300, 2000
 run_here = here(run_task)
@@ -212,10 +212,9 @@ def test_a_job_that_was_stopped_goes_on(tmp_path, stage, monkeypatch):
     with pytest.raises(Stop):
         make_shards(request, tmp_path / "made", stopping(stage, 0))
     assert not (tmp_path / "made").exists()
-    for name, task in stages.STAGES.items():
-        monkeypatch.setitem(
-            stages.STAGES, name, lambda *job, name=name, task=task: (ran.append((name, job[1])), task(*job))[1]
-        )
+    for name, (task, title) in STAGES.items():
+        noted = lambda *job, name=name, task=task: (ran.append((name, job[1])), task(*job))[1]  # noqa: E731
+        monkeypatch.setitem(STAGES, name, (noted, title))
     made = make_shards(request, tmp_path / "made", run_here)
     assert stage == "copies" or (stage in made.resumed and (stage, 0) not in ran)  # only what was not done is
     assert "lists" in made.resumed or stage != "copies"
@@ -225,18 +224,18 @@ def test_a_job_that_was_stopped_goes_on(tmp_path, stage, monkeypatch):
 
 def test_a_task_that_fails_leaves_no_half_of_its_files(tmp_path, monkeypatch):
     tables = write_tables(tmp_path / "tables", "text")
-    task = stages.STAGES["sent"]
+    task, title = STAGES["sent"]
 
     def full(work, index, out):
         task(work, index, out)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setitem(stages.STAGES, "sent", full)
+    monkeypatch.setitem(STAGES, "sent", (full, title))
     with pytest.raises(StorageError, match="no space left while writing"):
         make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     (steps,) = tmp_path.glob(".made.steps-*")
     assert not list((steps / "sent").iterdir()) and not (tmp_path / "made").exists()
-    monkeypatch.setitem(stages.STAGES, "sent", task)
+    monkeypatch.setitem(STAGES, "sent", (task, title))
     make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
 
@@ -275,8 +274,8 @@ def test_what_is_damaged_nevertheless_is_named_with_its_remedy(tmp_path, monkeyp
     def stop(work, index, out):
         raise Stop
 
-    lists = stages.STAGES["lists"]
-    monkeypatch.setitem(stages.STAGES, "lists", stop)
+    lists = STAGES["lists"]
+    monkeypatch.setitem(STAGES, "lists", (stop, ""))
     with pytest.raises(Stop):
         make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     (steps,) = tmp_path.glob(".made.steps-*")
@@ -285,7 +284,7 @@ def test_what_is_damaged_nevertheless_is_named_with_its_remedy(tmp_path, monkeyp
     with pytest.raises(StorageError, match=rf"{name} is damaged: remove {steps}, and give the command again"):
         make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     shutil.rmtree(steps)
-    monkeypatch.setitem(stages.STAGES, "lists", lists)
+    monkeypatch.setitem(STAGES, "lists", lists)
     make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
 
 

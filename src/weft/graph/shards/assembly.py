@@ -17,7 +17,7 @@ import numpy as np
 from weft.graph.csr import id_type, running_sum
 from weft.graph.directory import HEADER, ArrayEntry
 from weft.graph.shard_sums import ShardSums, ends_of, joined_sum, sums_of_shards
-from weft.graph.shards.job import Job, Layout
+from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work
 
 _REGION = 64 << 20  # bytes

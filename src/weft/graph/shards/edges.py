@@ -11,9 +11,9 @@ from weft import _kernels
 from weft.errors import InputError
 from weft.graph.columns import numbers_of
 from weft.graph.csr import id_type, running_sum
-from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, check_weights, lists_of
-from weft.graph.shards.job import Job, Layout
+from weft.graph.edges_to_csr import EdgeChunk, check_weights, lists_of
 from weft.graph.shards.names import names_in, sort_names
+from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
 from weft.graph.tables import edge_ends, edge_kinds
 from weft.graph.values import checked_types
@@ -55,7 +55,7 @@ def sent(work: Work, index: int, out: Path) -> TaskResult:
     src, dst = ends[0].astype(ids), ends[1].astype(ids)
     bounds = layout.spans
     ranges, edge = np.searchsorted(bounds, dst, side="right") - 1, np.arange(len(dst))
-    if job.undirected:
+    if job.options.undirected:
         back = np.searchsorted(bounds, src, side="right") - 1
         there = np.flatnonzero(back != ranges)  # else the range has the edge already, and makes both of it
         ranges, edge = np.concatenate([ranges, back[there]]), np.concatenate([edge, there])
@@ -77,8 +77,7 @@ def listed(work: Work, index: int, out: Path) -> TaskResult:
     """The neighbour lists of a range of destinations: a part of the graph's arrays."""
     job, layout = Job.of(work), Layout.of(work)
     first, end = layout.spans[index : index + 2].tolist()
-    options = EdgeOptions(job.undirected, job.self_loops, job.drop_duplicates)
-    made = lists_of(partial(_edges_to, work, index), layout.vertices, (first, end), options, job.memory // 2)
+    made = lists_of(partial(_edges_to, work, index), layout.vertices, (first, end), job.options, job.memory // 2)
     names, edges = ("lengths", "indices", "edge_weight", "edge_type"), 0
     for arrays in made:
         for name, values in zip(names, arrays, strict=True):

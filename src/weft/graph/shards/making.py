@@ -12,26 +12,26 @@ from weft.errors import InputError
 from weft.graph.csr import id_type, range_bounds, running_sum
 from weft.graph.directory import ArrayEntry, DirectoryWriter, Facts
 from weft.graph.edges_to_csr import ProgressCallback
+from weft.graph.shards import assembly, edges, names, vertices
 from weft.graph.shards.assembly import arrays_of, entries_of, make_files, regions_of
-from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import missing_name
-from weft.graph.shards.request import ShardRequest, described, tasks_for
-from weft.graph.shards.work import Runner, StageRunner, TaskResult, Work, alone_in
+from weft.graph.shards.request import Job, Layout, ShardRequest, described, tasks_for
+from weft.graph.shards.work import Runner, StageFunction, StageRunner, TaskResult, Work, alone_in, do_task
 from weft.graph.storage import forget_steps, steps_folder
 
-_TITLES = {  # what a user is told of a stage
-    "looked": "looking at vertices",
-    "highest": "looking at edges",
-    "ends": "reading names",
-    "vertices": "writing vertices",
-    "known": "looking names up",
-    "firsts": "finding new names",
-    "ranks": "numbering names",
-    "numbers": "looking names up",
-    "sent": "sending edges",
-    "lists": "making lists",
-    "places": "placing lists",
-    "copies": "writing arrays",
+STAGES: dict[str, tuple[StageFunction, str]] = {  # by name: of a job's folder, a number and where to write; its title
+    "looked": (vertices.looked_at, "looking at vertices"),
+    "highest": (edges.highest, "looking at edges"),
+    "ends": (edges.named, "reading names"),
+    "vertices": (vertices.written, "writing vertices"),
+    "known": (names.known_names, "looking names up"),
+    "firsts": (names.first_names, "finding new names"),
+    "ranks": (names.ranked_names, "numbering names"),
+    "numbers": (names.appeared_names, "looking names up"),
+    "sent": (edges.sent, "sending edges"),
+    "lists": (edges.listed, "making lists"),
+    "places": (edges.placed, "placing lists"),
+    "copies": (assembly.copied, "writing arrays"),
 }
 
 
@@ -79,6 +79,11 @@ def make_shards(
     return ShardedGraph(layout.vertices, edges, width, classes, left_out, done.peak, tuple(done.resumed))
 
 
+def run_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
+    """Run a task of a job, wherever its folder is seen. `run`: a name of the command that asks for it."""
+    return do_task(STAGES[stage][0], folder, run, stage, index)
+
+
 class _Stages:
     """Goes through the stages, and drops what none of the later ones reads."""
 
@@ -100,7 +105,7 @@ class _Stages:
             if layout.by_name:
                 self._do("ends", pieces)
                 self._check(self._do("known", job.buckets))
-        elif job.textual or job.names == "names":
+        elif job.textual or job.ids == "names":
             self._do("ends", pieces)
             firsts = self._do("firsts", job.buckets)
             layout = self._kept(self._of_edges(sum(sum(one["counts"]) for one in firsts), by_name=True))
@@ -131,7 +136,7 @@ class _Stages:
         return entries_of(self._work, self._do("copies", regions_of(arrays), again=True))
 
     def _do(self, stage: str, count: int, *, again: bool = False) -> list[TaskResult]:
-        return self.runner.do(stage, count, _TITLES[stage], again=again)
+        return self.runner.do(stage, count, STAGES[stage][1], again=again)
 
     def _kept(self, layout: Layout) -> Layout:
         if layout.vertices < (self._job.parts or 1):
@@ -146,7 +151,7 @@ class _Stages:
         vertices, positions = int(counts.sum()), all(one["positions"] for one in looked)
         if not vertices:
             raise InputError(f"{job.nodes} has no rows: the graph needs at least one vertex")
-        if job.names == "positions" and not positions:
+        if job.ids == "positions" and not positions:
             raise InputError(
                 f"{job.nodes}: column {job.id} is not 0, 1, 2, ..., so that its ids are names: drop --ids positions"
             )
@@ -155,7 +160,7 @@ class _Stages:
         return Layout(
             vertices,
             by_name=not positions or job.owner is not None,
-            keeps_names=not positions or job.names == "names",
+            keeps_names=not positions or job.ids == "names",
             classes=tuple(words) if job.label_words else None,
             runs=tuple(map(tuple, (owned[:-1] + np.cumsum(counts, axis=0) - counts).tolist())),
             bounds=tuple(owned.tolist()) if job.owner else self._bounds(vertices),
@@ -173,7 +178,7 @@ class _Stages:
 
     def _ranges(self, vertices: int) -> int:
         job = self._job
-        edges = sum(piece.rows for piece in job.edge_pieces) * (1 + job.undirected)
+        edges = sum(piece.rows for piece in job.edge_pieces) * (1 + job.options.undirected)
         an_edge = np.dtype(id_type(vertices)).itemsize + 4 * (job.weight is not None) + 4 * (job.type is not None)
         return min(vertices, tasks_for(4 * edges * an_edge + 200 * vertices, job.memory))
 

@@ -13,7 +13,7 @@ from weft import _kernels
 from weft.errors import InputError
 from weft.graph.columns import id_column
 from weft.graph.csr import running_sum
-from weft.graph.shards.job import Job
+from weft.graph.shards.request import Job
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
 from weft.graph.vertex_names import bytes_of_ids, look_up, text_of
 from weft.keys import mix64_array

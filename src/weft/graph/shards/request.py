@@ -1,17 +1,20 @@
-"""What is wanted of which tables, checked, and cut into pieces that a process can hold."""
+"""What is wanted of which tables, checked, and cut into pieces that a process can hold: the job as its tasks read it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from weft.errors import ConfigError, InputError
 from weft.graph.column_names import TableColumns, edge_columns, vertex_columns
 from weft.graph.columns import are_words, is_string
+from weft.graph.csr import range_bounds
 from weft.graph.edges_to_csr import EdgeOptions
-from weft.graph.shards.job import Job
-from weft.graph.shards.pieces import ParquetTable
+from weft.graph.shards.pieces import ParquetTable, Piece
+from weft.graph.shards.work import Work
 
 _LEAST_MEMORY = 64 << 20
 _MOST_ROWS = 1 << 20  # in a piece, so that there is one for everybody
@@ -36,6 +39,70 @@ class ShardRequest:
     memory: int = 1 << 30  # of a process, in bytes
 
 
+@dataclass(frozen=True, kw_only=True)
+class Job(ShardRequest):
+    """The same as tasks read it, with the names that columns have there: all that they need to know from the beginning."""
+
+    edge_pieces: tuple[Piece, ...]
+    node_pieces: tuple[Piece, ...]
+    src: str  # columns
+    dst: str
+    weight: str | None
+    type: str | None
+    id: str
+    features: tuple[str, ...]
+    labels: tuple[str, ...]
+    split: str | None
+    textual: bool  # are ids strings?
+    label_words: bool  # are labels names of classes?
+    buckets: int
+
+    @property
+    def groups(self) -> int:
+        """Into how many groups a piece of vertices is sorted: one an owner, or all together."""
+        return (self.parts or 1) if self.owner else 1
+
+    @staticmethod
+    @lru_cache(maxsize=2)
+    def of(work: Work) -> "Job":
+        """The job of a folder."""
+        kept = work.load("job")
+        lists = {name: tuple(kept[name]) for name in ("features", "labels")}
+        lists |= {name: _pieces(kept[name]) for name in ("edge_pieces", "node_pieces")}
+        told = {"columns": TableColumns(**kept["columns"]), "options": EdgeOptions(**kept["options"])}
+        return Job(**kept | lists | told)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How vertices are numbered, and which pieces of the vertex table go where."""
+
+    vertices: int
+    by_name: bool  # do edges name vertices otherwise than by their numbers?
+    keeps_names: bool
+    classes: tuple[str, ...] | None  # the words that labels are
+    runs: tuple[tuple[int, ...], ...]  # of each piece of vertices: the first number of its rows, by owner
+    bounds: tuple[int, ...] | None  # of the owners
+    ranges: int  # of destinations, whose lists a task makes
+
+    @staticmethod
+    @lru_cache(maxsize=2)
+    def of(work: Work) -> "Layout":
+        """The layout of a job, once its ids were looked at."""
+        kept = work.load("layout")
+        lists = {name: None if kept[name] is None else tuple(kept[name]) for name in ("classes", "bounds")}
+        return Layout(**kept | lists | {"runs": tuple(map(tuple, kept["runs"]))})
+
+    @property
+    def spans(self) -> np.ndarray:
+        """Where each of these ranges begins and the last one ends."""
+        return range_bounds(self.vertices, self.ranges)
+
+
+def _pieces(kept: Sequence[dict[str, Any]]) -> tuple[Piece, ...]:
+    return tuple(Piece(**one | {"groups": tuple(one["groups"])}) for one in kept)
+
+
 def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     """The job, what its tables are known by, and the columns that it does not use."""
     _check(request)
@@ -46,8 +113,7 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     owner = nodes.one(request.owner) if nodes and request.owner else None
     of_nodes = [name for name in (id_, *features, *labels, split, owner) if name]
     job = Job(
-        edges=request.edges,
-        nodes=request.nodes,
+        **vars(request) | {"owner": owner},
         edge_pieces=tuple(edges.pieces(_rows(request, edges, ends))),
         node_pieces=tuple(nodes.pieces(_rows(request, nodes, of_nodes))) if nodes else (),
         src=ends[0],
@@ -58,17 +124,8 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
         features=tuple(features),
         labels=tuple(labels),
         split=split,
-        owner=owner,
         textual=_textual(edges, ends, nodes, id_, request.ids),
         label_words=nodes is not None and len(labels) == 1 and are_words(_type(nodes, labels[0])),
-        names=request.ids,
-        vertices=request.vertices,
-        parts=request.parts,
-        undirected=request.options.undirected,
-        self_loops=request.options.self_loops,
-        drop_duplicates=request.options.drop_duplicates,
-        feature_dtype=request.feature_dtype,
-        memory=request.memory,
         buckets=_buckets(request, nodes or edges, [id_] if id_ else ends),
     )
     left_out = [*_others(edges, [*ends, weight, kind]), *(_others(nodes, of_nodes) if nodes else ())]

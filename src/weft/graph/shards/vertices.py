@@ -10,9 +10,9 @@ from weft.errors import InputError
 from weft.graph.checks import check_finite
 from weft.graph.columns import cast, feature_column, labels_of, owners_of, splits_of, words_of
 from weft.graph.csr import ranges, running_sum
-from weft.graph.shards.job import Job, Layout
 from weft.graph.shards.names import names_in, sort_names, write_names
 from weft.graph.shards.pieces import Piece
+from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, write_sections
 from weft.graph.values import clean_labels, clean_split
 
