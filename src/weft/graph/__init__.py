@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.graph.addresses import directory_of, graph_place, is_address, without_passwords
+    from weft.graph.addresses import directory_of, graph_place, is_address, name_at, without_passwords
     from weft.graph.checks import check_files
     from weft.graph.column_names import TableColumns
     from weft.graph.csr import out_degrees, range_bounds, ranges, running_sum, sums_by_source, vertex_ranges
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from weft.graph.importing import import_graph
     from weft.graph.link_split import Links, split_links
     from weft.graph.remote import RemoteGraph
-    from weft.graph.remote_file import name_at
     from weft.graph.self_loops import SelfLoops
     from weft.graph.shards.making import ShardedGraph, make_shards, run_task
     from weft.graph.shards.request import ShardRequest

@@ -23,3 +23,8 @@ def directory_of(place: Path | str) -> Path | None:
 def graph_place(text: str) -> Path | str:
     """What a command's user names: a directory, or the address of one."""
     return text if is_address(text) else Path(text)
+
+
+def name_at(place: Path | str) -> Path:
+    """The last part of a path or an address, without what a server is asked besides."""
+    return Path(place) if isinstance(place, Path) else Path(place.partition("?")[0].rpartition("/")[2])

@@ -5,6 +5,7 @@ times, ever later; what fails is told in a sentence.
 """
 
 import errno
+import io
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 import fsspec
 
-from weft.errors import GraphFormatError, StorageError, WeftError, reason_of
+from weft.errors import GraphFormatError, InputError, StorageError, WeftError, reason_of
 from weft.threads import answered_within
 
 T = TypeVar("T")
@@ -118,6 +119,55 @@ class RemoteFolder:
         return GraphFormatError(
             f"{self.url}/{name} is shorter than its manifest says: it is truncated; copy the graph there again"
         )
+
+
+class RemoteFile(io.RawIOBase):
+    """A file, as a stream that Arrow reads from anywhere in it; whoever reads little at a time buffers it."""
+
+    def __init__(self, url: str, timeout: float = 60.0) -> None:
+        """`timeout`: seconds that an answer may take."""
+        folder, _, name = url.partition("?")[0].rpartition("/")
+        self._url, self._name = url, name + url[len(folder) + 1 + len(name) :]
+        self._folder, self._at = RemoteFolder(folder, timeout), 0
+        try:
+            self._folder.check_ranges(self._name)  # before its size, of which HTTP only tells that there is none
+            self._size = self._folder.size(self._name)
+        except GraphFormatError:
+            raise StorageError(f"there is no table at {url}, or an empty one: check the address") from None
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def seekable(self) -> bool:
+        """It is."""
+        return True
+
+    def tell(self) -> int:
+        """Where the next byte is read."""
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Read from there on."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        return self._at
+
+    def size(self) -> int:
+        """How many bytes it has."""
+        return self._size
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """As many bytes as there is room for, up to the end."""
+        view, done = memoryview(buffer).cast("B"), 0
+        end = min(self._size, self._at + len(view))
+        try:
+            for piece in self._folder.pieces(self._name, self._at, end):
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+        except GraphFormatError:
+            raise InputError(f"{self._url} became shorter while it was read: wait until it is whole") from None
+        self._at += done
+        return done
 
 
 def may_pass(error: Exception) -> bool:

@@ -11,9 +11,10 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from weft.errors import InputError, StorageError, reason_of
+from weft.graph.addresses import name_at
 from weft.graph.column_names import one_column
 from weft.graph.columns import integers_of
-from weft.graph.remote_file import RemoteFile, name_at
+from weft.graph.remote_folder import RemoteFile
 from weft.threads import cached_property
 
 _ROWS = 1 << 16  # of Parquet: a row may have thousands of numbers

@@ -11,7 +11,7 @@ import pyarrow.parquet
 
 from weft.errors import InputError, StorageError, reason_of
 from weft.graph.column_names import one_column
-from weft.graph.remote_file import RemoteFile
+from weft.graph.remote_folder import RemoteFile
 
 _SUFFIXES = (".parquet", ".pq")
 _LOCAL = "file://"
