@@ -128,14 +128,10 @@ def _info(url: str) -> dict[str, Any]:
         return dict(system.info(path))
 
 
-@contextmanager
-def _opened(url: str) -> Iterator[pa.parquet.ParquetFile]:
-    if url.startswith(_LOCAL):  # Arrow reads files by itself, without Python between
-        with pa.parquet.ParquetFile(url.removeprefix(_LOCAL), pre_buffer=False) as file:
-            yield file
-        return
-    with pa.parquet.ParquetFile(RemoteFile(url), pre_buffer=False) as file:
-        yield file
+def _opened(url: str) -> pa.parquet.ParquetFile:
+    # Arrow reads files by itself, without Python between
+    where = url.removeprefix(_LOCAL) if url.startswith(_LOCAL) else RemoteFile(url)
+    return pa.parquet.ParquetFile(where, pre_buffer=False)
 
 
 @contextmanager
