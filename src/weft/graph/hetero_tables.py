@@ -10,13 +10,12 @@ import numpy as np
 from weft.errors import InputError
 from weft.graph.addresses import is_address
 from weft.graph.column_names import TableColumns, edge_columns
-from weft.graph.columns import numbers_of
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
 from weft.graph.storage import named_errors
 from weft.graph.table_file import Table
-from weft.graph.tables import VertexTable, edge_ends, known_edges
+from weft.graph.tables import VertexTable, edge_chunks
 from weft.graph.values import clean_types
 from weft.graph.vertex_names import joined_names
 
@@ -46,7 +45,14 @@ def source_from_toml(file: Path) -> Source:
 
     def edges() -> Iterator[EdgeChunk]:
         for number, relation in enumerate(relations):
-            yield from _edges(relation, number, list(kinds.values()), starts, weighted)
+            src, dst = (starts[end] for end in relation.ends)
+            of_ends = [kinds[names[end]].names for end in relation.ends]
+            extra = {"weight": relation.weight} if relation.weight else {}
+            for chunk in edge_chunks(relation.table, relation.wanted, extra, of_ends):
+                count, weight = len(chunk.src), chunk.weight
+                if weighted and weight is None:
+                    weight = np.ones(count, dtype=np.float32)
+                yield EdgeChunk(chunk.src + src, chunk.dst + dst, weight, np.full(count, number, dtype=np.int32))
 
     labels, split, classes = _labels(file, kinds, starts)
     several = len(names) > 1
@@ -119,31 +125,6 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
     named = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
     wanted, weight, _ = edge_columns(named, table.columns(), str(table.path))
     return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted, weight)
-
-
-def _edges(
-    relation: _Relation, number: int, kinds: list[VertexTable], starts: np.ndarray, weighted: bool
-) -> Iterator[EdgeChunk]:
-    """A relation's edges between vertices as they are numbered among all types."""
-    table, weight, row = relation.table, relation.weight, 0
-    names = [kinds[end].names for end in relation.ends]
-    textual = {column: ids.textual for column, ids in zip(relation.wanted, names, strict=True)}
-    weights_of = [weight] if weight else []
-    for batch in known_edges(table, textual, weights_of, weights_of):
-        ends = [
-            edge_ends(batch.column(column), ids, table.path, row, column) + starts[kind]
-            for column, ids, kind in zip(relation.wanted, names, relation.ends, strict=True)
-        ]
-        count = len(ends[0])
-        weights = (
-            numbers_of(batch.column(weight), f"{table.path}: column {weight}")
-            if weight
-            else np.ones(count, dtype=np.float32)
-            if weighted
-            else None
-        )
-        yield EdgeChunk(ends[0], ends[1], weights, np.full(count, number, dtype=np.int32))
-        row += count
 
 
 def _labels(

@@ -75,11 +75,14 @@ def _of_tables(
     if textual or ids == "names":
         names = _spelled_alike(lambda textual: _names_of_edges(edge_table, wanted, textual), textual)
         return Source(
-            len(names), lambda: _edges(edge_table, wanted, extra, names), names=names.export(), left_out=left_out
+            len(names),
+            lambda: edge_chunks(edge_table, wanted, extra, (names, names)),
+            names=names.export(),
+            left_out=left_out,
         )
     if vertices is None:
         vertices = _highest(edge_table, wanted) + 1
-    return Source(vertices, lambda: _edges(edge_table, wanted, extra, None), left_out=left_out)
+    return Source(vertices, lambda: edge_chunks(edge_table, wanted, extra, None), left_out=left_out)
 
 
 class _Ids:
@@ -187,7 +190,7 @@ def _with_nodes(
         )
     return Source(
         len(names),
-        lambda: _edges(edge_table, wanted, extra, names, positions),
+        lambda: edge_chunks(edge_table, wanted, extra, (names, names), positions),
         (FeatureTable(len(names), table.width, table.rows),) if named.features else (),
         table.labels,
         table.split,
@@ -197,19 +200,20 @@ def _with_nodes(
     )
 
 
-def _edges(
-    table: Table, wanted: list[str], extra: dict[str, str], names: _Ids | None, positions: bool = False
+def edge_chunks(
+    table: Table, wanted: list[str], extra: dict[str, str], names: Sequence[_Ids] | None, positions: bool = False
 ) -> Iterator[EdgeChunk]:
-    """The edges of a table. `positions`: are names what they number?"""
+    """The edges of a table; `names`: of sources and of destinations. `positions`: are names what they number?"""
     row, others, numbers = 0, list(extra.values()), [extra["weight"]] if "weight" in extra else []
     batches = (
-        known_edges(table, dict.fromkeys(wanted, names.textual), others, numbers)
+        _known_edges(table, {name: ids.textual for name, ids in zip(wanted, names, strict=True)}, others, numbers)
         if names is not None
         else table.read([*wanted, *others], numbers=numbers)
     )
+    known = (None, None) if names is None or positions else names
     for batch in batches:
         src, dst = (
-            edge_ends(batch.column(name), None if positions else names, table.path, row, name) for name in wanted
+            edge_ends(batch.column(name), ids, table.path, row, name) for name, ids in zip(wanted, known, strict=True)
         )
         weight = kind = None
         if "weight" in extra:
@@ -220,7 +224,7 @@ def _edges(
         row += len(src)
 
 
-def known_edges(
+def _known_edges(
     table: Table, textual: Mapping[str, bool], others: Sequence[str], numbers: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
     """Batches of edges whose ends are ids that are known, strings or integers."""
