@@ -6,6 +6,7 @@ import json
 import os
 import resource
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
@@ -15,7 +16,6 @@ from torch.distributed.rendezvous import rendezvous
 
 import weft
 from weft.errors import ClusterError, ConfigError, WeftError, reason_of
-from weft.exchange.attempts import agents_store, of_attempt
 from weft.exchange.communicator import SilentWorkersError
 from weft.exchange.connections import addresses
 from weft.exchange.encryption import OF_SECRET
@@ -28,6 +28,9 @@ _ANSWER = 15.0  # seconds that torch gets to say itself that nobody was there in
 _READ = timedelta(seconds=5)  # that the first worker waits for the others to read why they don't fit together
 _SECRET, _STRANGERS = "weft/secret", "weft/strangers"
 _ABSENT = {"absent": "true"}  # in place of what a worker says that has not come
+_ATTEMPT = "weft/attempt"  # the name of the one that began last
+_AGAIN = timedelta(seconds=1)  # in which all must have come to an attempt; else it may be an earlier one
+_PAUSE, _LATER = 0.1, 5.0  # seconds between looks, and for the first worker to say who did not come
 _FILES, _FILES_A_WORKER = 32, 8  # that a worker has open: its own, and its connections to each
 _FILES_OF_STRANGERS = 16384  # who connect to the store, or to this worker, and say nothing
 
@@ -261,7 +264,7 @@ def _read(said: bytes) -> dict[str, str]:
 
 def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
     """The store; if the first worker is to hold it, at the address that the others know only (torch takes all addresses)."""
-    if place.rank == 0 and not agents_store():
+    if place.rank == 0 and not _agents_store():
         try:
             kept = os.environ.pop(STORE_SOCKET, "")  # for the first store only
             bound = place.master if kept else addresses(place)[0]
@@ -281,3 +284,61 @@ def _store(place: WorkerPlace, where: str, limit: timedelta) -> dist.Store:
         )
     except TimeoutError:
         raise RuntimeError("what listens there takes connections, and does not answer") from None
+
+
+def _agents_store() -> bool:
+    """Does torchrun's agent hold the store?"""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+
+
+def of_attempt(store: dist.Store, rank: int, size: int, limit: timedelta) -> dist.Store:
+    """The part of a store in which the workers of this attempt write. All call this together.
+
+    torchrun's store lives over all attempts at a run, which its agents count each for itself: the first worker names them.
+    """
+    if not _agents_store():
+        return store
+    here, absent = _begin(store, size, limit) if rank == 0 else _come(store, rank, size, limit)
+    if absent:
+        raise SilentWorkersError(f"{', '.join(f'worker {other}' for other in absent)} did not come", absent)
+    return here
+
+
+def _begin(store: dist.Store, size: int, limit: timedelta) -> tuple[dist.Store, list[int]]:
+    """Name an attempt; its part of the store, and the workers that have not come."""
+    name = new_secret()[:16]
+    store.set(_ATTEMPT, name)
+    here, absent = dist.PrefixStore(name, store), list[int]()
+    coming = {rank: _comes(rank) for rank in range(1, size)}
+    try:
+        here.wait([*coming.values()], limit)
+    except dist.DistStoreError:
+        absent = [rank for rank, key in coming.items() if not here.check([key])]
+    here.set(_begins(size), json.dumps(absent))
+    return here, absent
+
+
+def _come(store: dist.Store, rank: int, size: int, limit: timedelta) -> tuple[dist.Store, list[int]]:
+    """Come to the attempt that is named, unless it is an earlier one: to that another process came as this worker."""
+    mine, other = f"process {os.getpid()} on {socket.gethostname()} ({new_secret()[:16]})", ""
+    end = time.monotonic() + limit.total_seconds() + _LATER
+    while time.monotonic() < end:
+        with contextlib.suppress(dist.DistStoreError):  # none is named, or not all have come
+            here = dist.PrefixStore(store.get(_ATTEMPT).decode(), store)
+            came = here.compare_set(_comes(rank), "", mine).decode()
+            other = "" if came == mine else f", and {came} came as worker {rank} when it last did"
+            if came == mine:
+                here.wait([_begins(size)], _AGAIN)
+                absent = json.loads(here.get(_begins(size)))
+                if rank not in absent:
+                    return here, absent
+        time.sleep(_PAUSE)
+    raise SilentWorkersError(f"worker 0 did not come{other}", [0])
+
+
+def _comes(rank: int) -> str:
+    return f"weft/comes/{rank}"
+
+
+def _begins(size: int) -> str:
+    return f"weft/begins/{size}"

@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import math
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,7 +26,6 @@ from weft.exchange.communicator import (
 )
 from weft.exchange.connections import SocketConnections
 from weft.exchange.encryption import Encryption
-from weft.exchange.last_resort import LastResort
 from weft.exchange.listener import given_secret
 from weft.exchange.meeting import compare, have_files, meet, refuse_without_threads
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads, of_device
@@ -38,6 +39,7 @@ _HEARTBEAT = 1.0  # seconds between heartbeats
 _AT_ONCE = 16  # workers that are tried to be reached
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
 _PATIENCE = 6.0  # heartbeats in which who looks for missing workers must say what it found
+_GRACE = 25.0  # seconds beyond the longest wait for another worker, in which one that does not hang ends by itself
 _GO_ON = "go on with --resume from the last checkpoint, if there is one"
 _ALIVE, _LOOKS, _MISSING, _INFORMED = "weft/alive", "weft/looks", "weft/missing", "weft/informed"
 
@@ -55,6 +57,39 @@ class Connections(Protocol):
 
     def close(self) -> None:
         """Send nothing more; workers that still wait for this one fail."""
+
+
+class LastResort:
+    """Has the system end this process (SIGALRM) if it is still in the midst of a run some time after that was lost.
+
+    Python waits forever for a thread that got no memory to begin.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._seconds, self._depth, self._lost = math.ceil(timeout + _GRACE), 0, False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """In the midst of a run: what is done here can't go on without the others."""
+        self._depth += 1
+        if self._lost:
+            self._set(self._seconds)
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._lost and not self._depth:
+                self._set(0)
+
+    def lost(self) -> None:
+        """The run is lost. Takes no memory, as there may be none."""
+        self._lost = True
+        if self._depth:
+            self._set(self._seconds)
+
+    def _set(self, seconds: int) -> None:
+        if signal.getsignal(signal.SIGALRM) == signal.SIG_DFL:  # else it is the user's
+            signal.alarm(seconds)
 
 
 class Heartbeats:

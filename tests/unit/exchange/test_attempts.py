@@ -8,17 +8,17 @@ from datetime import timedelta
 import pytest
 import torch.distributed as dist
 
-from weft.exchange import attempts
-from weft.exchange.attempts import of_attempt
+from weft.exchange import meeting
 from weft.exchange.communicator import SilentWorkersError
 from weft.exchange.listener import new_secret
+from weft.exchange.meeting import of_attempt
 
 
 @pytest.fixture
 def come(monkeypatch):
     """What these workers are told in an attempt: the secret that its first worker has written; the `late` ones come last."""
     monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
-    monkeypatch.setattr(attempts, "_LATER", 1.0)
+    monkeypatch.setattr(meeting, "_LATER", 1.0)
     agents = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
 
     def told(ranks, size, late=(), seconds=10.0):

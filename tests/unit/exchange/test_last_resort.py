@@ -12,7 +12,7 @@ from weft import api
 from weft.commands.joining import joined
 from weft.errors import ClusterError
 from weft.exchange import World
-from weft.exchange.last_resort import LastResort
+from weft.exchange.world import LastResort
 from weft.graph import communities
 
 
