@@ -18,8 +18,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from weft import errors
+from weft import _kernels, errors
 from weft.errors import ClusterError, WeftError, kind_of, reason_of
+from weft.exchange.encrypted_links import EncryptedLinks
 from weft.memory import is_shortage, lacks_threads
 from weft.meter import Meter
 
@@ -28,6 +29,7 @@ _SHARED_AT_ONCE = 1 << 16  # bytes that the first worker sends to each other one
 
 SAME_STEPS = "every `run`, every backward pass and every `sync` belongs to all workers"
 
+SocketLinks = _kernels.Links | EncryptedLinks  # connections to the workers of a group
 Portion = tuple[Tensor, Sequence[int], Sequence[int]]  # rows, how many go to each worker, and how many come
 
 
@@ -70,19 +72,6 @@ class Transport(Protocol):
 
     def close(self) -> None:
         """Close its connections. Other workers still receive what was sent before."""
-
-
-class SocketLinks(Protocol):
-    """Connections to the workers of a group, as kernels/links.cpp has them: each sends all others bytes, and gets some."""
-
-    def begin(self, data: np.ndarray, counts: list[int]) -> None:
-        """Start to send: counts[0] bytes to the first worker, the next counts[1] to the second, ..."""
-
-    def finish_into(self, out: np.ndarray, expected: list[int]) -> list[int]:
-        """Wait until all is sent, and expected[p] bytes have come of each worker; the workers that are lost."""
-
-    def finish_any(self) -> tuple[list[int], list[np.ndarray]]:
-        """The same, for messages of unknown length."""
 
 
 class Communicator:
