@@ -2,7 +2,7 @@
 
 import ipaddress
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from weft.errors import ClusterError
@@ -32,6 +32,16 @@ def place_here() -> WorkerPlace | None:
     elif os.environ.get("WORLD_SIZE", "1") != "1":
         number_in(os.environ, "RANK", "what set WORLD_SIZE")
     return place
+
+
+def places(counts: Sequence[int], run: Mapping[str, str]) -> list[list[dict[str, str]]]:
+    """The places of each host's workers, in torchrun's variables, and what all of the `run` are told."""
+    first, found = 0, []
+    for host, count in enumerate(counts):
+        whole = {"WORLD_SIZE": str(sum(counts)), "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": str(host), **run}
+        found.append([{"RANK": str(first + local), "LOCAL_RANK": str(local), **whole} for local in range(count)])
+        first += count
+    return found
 
 
 def _check(place: WorkerPlace) -> None:

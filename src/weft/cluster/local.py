@@ -8,6 +8,9 @@ from weft.cluster.forks import forkable
 from weft.cluster.launcher import Launcher, Request, started_again
 from weft.errors import ConfigError
 from weft.exchange import listening_at, new_secret
+from weft.place import places
+
+_RUN = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WEFT_LAUNCHER": "local"}
 
 
 class LocalProcesses(Launcher):
@@ -19,8 +22,8 @@ class LocalProcesses(Launcher):
     def shown(self, request: Request) -> str:
         """A line for each worker."""
         words = shlex.join(["weft", *request.arguments])
-        places = (_place(rank, request.workers) for rank in range(request.workers))
-        return "\n".join(" ".join([*(f"{name}={value}" for name, value in place.items()), words]) for place in places)
+        (workers,) = places([request.workers], _RUN)
+        return "\n".join(" ".join([*(f"{name}={value}" for name, value in place.items()), words]) for place in workers)
 
     def check(self, request: Request) -> None:
         """Refuse several hosts too."""
@@ -39,21 +42,7 @@ class LocalProcesses(Launcher):
 def _start(imported: bool, request: Request, last: bool) -> tuple[int, int | None]:
     store = listening_at("127.0.0.1", request.ports)
     run = {"MASTER_PORT": str(store.getsockname()[1]), "WEFT_SECRET": new_secret()}  # which only this user can read
-    places = [_place(rank, request.workers) | run for rank in range(request.workers)]
-    with Crew(request.arguments, places, imported, store=store.detach()) as crew:
+    (workers,) = places([request.workers], _RUN | run)
+    with Crew(request.arguments, workers, imported, store=store.detach()) as crew:
         code, lost = crew.wait(GRACE if last else 0.0)
     return code, request.workers - lost if lost else None
-
-
-def _place(rank: int, size: int) -> dict[str, str]:
-    """A worker's place, in torchrun's variables."""
-    return {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(size),
-        "LOCAL_WORLD_SIZE": str(size),
-        "GROUP_RANK": "0",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-        "WEFT_LAUNCHER": "local",
-    }

@@ -27,6 +27,7 @@ from weft.cluster.ray_joining import address_of, joined_ray
 from weft.cluster.ray_watch import Running, RunningHosts
 from weft.errors import ClusterError, ConfigError, WeftError, reason_of
 from weft.exchange import new_secret
+from weft.place import places
 
 _RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
 _REPLACE = 60.0  # seconds in which Ray must give others: that a node is cut off it finds out in half of that
@@ -59,8 +60,9 @@ class Ray(Launcher):
         gpus, bundles = _gpus(request), [_bundle(count, _cpus(request), _gpus(request)) for count in counts]
         more = " (and a GPU for each worker, if the nodes have as many)" if gpus is None else ""
         lines = [f"placement group: {bundles}, STRICT_SPREAD{more}"]
-        for host, places in enumerate(_places(counts, {"MASTER_ADDR": "HOST0", "MASTER_PORT": "PORT"})):
-            lines += [f"on host {host}: {' '.join(f'{k}={v}' for k, v in place.items())} {words}" for place in places]
+        run = {"MASTER_ADDR": "HOST0", "MASTER_PORT": "PORT", "WEFT_LAUNCHER": "ray"}
+        for host, workers in enumerate(places(counts, run)):
+            lines += [f"on host {host}: {' '.join(f'{k}={v}' for k, v in place.items())} {words}" for place in workers]
         return "\n".join(lines)
 
     def submit(self, request: Request) -> int:
@@ -267,11 +269,11 @@ def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[
         nodes = _check_nodes(cluster, actors, request.graph)
         master = nodes[0] if len(nodes) > 1 else "127.0.0.1"  # one host's workers listen to nobody else
         (port,) = cluster.answers([actors[0].free_port.remote(master, request.ports)])
-        run = {"MASTER_ADDR": master, "MASTER_PORT": str(port), "WEFT_SECRET": new_secret()}
+        run = {"MASTER_ADDR": master, "MASTER_PORT": str(port), "WEFT_SECRET": new_secret(), "WEFT_LAUNCHER": "ray"}
         grace = GRACE if last else 0.0
         arguments = [json.dumps(request.changes)] if job.called else [*request.arguments]
         told = {"module": job.module, "arguments": arguments, "grace": grace}
-        hosts = [Running(*one) for one in zip(actors, nodes, _places(counts, run), strict=True)]
+        hosts = [Running(*one) for one in zip(actors, nodes, places(counts, run), strict=True)]
         starts = [(host.actor.start, told | {"places": host.places}) for host in hosts]
         cluster.answers([start.remote(os.getcwd(), to_host, job.called) for start, to_host in starts])
         running = RunningHosts(cluster.ray, hosts)
@@ -299,14 +301,3 @@ def _check_nodes(cluster: _Cluster, actors: Sequence[Any], graph: Path | None) -
                 raise ClusterError(f"node {node} does not fit: {name} is {is_there} there, here {is_here}; {remedy}")
         nodes.append(node)
     return nodes
-
-
-def _places(counts: Sequence[int], run: dict[str, str]) -> list[list[dict[str, str]]]:
-    """The places of each host's workers, in torchrun's variables."""
-    first, found = 0, []
-    for host, count in enumerate(counts):
-        whole = {"WORLD_SIZE": str(sum(counts)), "LOCAL_WORLD_SIZE": str(count), "GROUP_RANK": str(host)}
-        whole |= run | {"WEFT_LAUNCHER": "ray"}
-        found.append([{"RANK": str(first + local), "LOCAL_RANK": str(local), **whole} for local in range(count)])
-        first += count
-    return found

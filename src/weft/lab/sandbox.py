@@ -23,6 +23,7 @@ from typing import IO, Literal, Self
 
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import new_secret
+from weft.place import places
 from weft.quantities import bandwidth_of
 
 _NETWORK = "10.77.0"  # addresses exist inside the namespaces only
@@ -115,8 +116,8 @@ class Sandbox:
 
     def run(self, command: Sequence[str], *, output: Output = None, timeout: float | None = None) -> int:
         """Run a command as every worker of every host, with torchrun's environment; 0, or the first failure's code."""
-        places = product(range(self.hosts), range(self.workers_per_host))
-        processes = [self.start(command, host, local, output) for host, local in places]
+        workers = product(range(self.hosts), range(self.workers_per_host))
+        processes = [self.start(command, host, local, output) for host, local in workers]
         end = time.monotonic() + timeout if timeout else None
         try:
             return _first_failure(processes, end)
@@ -136,19 +137,10 @@ class Sandbox:
         input: Output = None,
     ) -> "subprocess.Popen[bytes]":
         """Start a command as one worker of a host (both counted from 0)."""
-        rank, name = host * self.workers_per_host + local, f"h{host + 1}"
-        environment = os.environ | {
-            "RANK": str(rank),
-            "LOCAL_RANK": str(local),
-            "WORLD_SIZE": str(self.hosts * self.workers_per_host),
-            "LOCAL_WORLD_SIZE": str(self.workers_per_host),
-            "GROUP_RANK": str(host),
-            "MASTER_ADDR": f"{_NETWORK}.1",
-            "MASTER_PORT": str(_PORT),
-            "WEFT_SECRET": self._secret,
-            "GLOO_SOCKET_IFNAME": "eth0",
-            "TP_SOCKET_IFNAME": "eth0",
-        }
+        name = f"h{host + 1}"
+        run = {"MASTER_ADDR": f"{_NETWORK}.1", "MASTER_PORT": str(_PORT), "WEFT_SECRET": self._secret}
+        place = places([self.workers_per_host] * self.hosts, run)[host][local]
+        environment = os.environ | place | {"GLOO_SOCKET_IFNAME": "eth0", "TP_SOCKET_IFNAME": "eth0"}
         entered = ["nsenter", f"--net=/run/netns/{self._name}-{name}", "--mount", "--target", str(self.holder(host))]
         group = self._groups.get(name)
         joined = ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', str(group)] if group else []
