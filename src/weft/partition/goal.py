@@ -12,6 +12,7 @@ import weft.placements
 import weft.sampling
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
+from weft.keys import Stream, hashes
 from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
 
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
@@ -245,3 +246,15 @@ def normalised_shares(parts: int, shares: Sequence[float] | np.ndarray | None, w
         if not 0 < share < float("inf"):
             raise ConfigError(f"the {what} of part {part} is {share}: give one positive number for each part")
     return np.asarray(shares, dtype=np.float64) / sum(shares)
+
+
+def keyed_order(graph: Graph, seed: int) -> np.ndarray:
+    """All vertices in a random order, [vertices] int64: the same one however they are numbered."""
+    ids, rank = keyed_ranks(graph, seed)
+    return np.lexsort((ids, rank))
+
+
+def keyed_ranks(graph: Graph, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Original ids, and a random number for each, [vertices] both."""
+    ids = np.arange(graph.num_vertices) if graph.original_ids is None else np.asarray(graph.original_ids)
+    return ids, hashes(ids, Stream.PARTITION, seed)

@@ -17,9 +17,8 @@ import weft.sampling
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback, running_sum
-from weft.partition.goal import TrainingTask, unheard
+from weft.partition.goal import TrainingTask, keyed_order, unheard
 from weft.partition.simulator import seeds_of
-from weft.partition.streaming import keyed_order
 
 _ID = np.int32
 _ROWS = 1  # the phase of the full graph's rows: they cross in all layers alike

@@ -9,7 +9,7 @@ from slow_partition import NASTY, by_cost, by_room, random_graph, slow_deal, slo
 from weft import _kernels
 from weft.graph import Graph, communities
 from weft.partition import PartitionGoal, allocate, measure, undirected_graph, write_partitioned
-from weft.partition.streaming import keyed_order
+from weft.partition.goal import keyed_order
 
 METHODS = ("random", "ldg", "fennel", "blocks")
 

@@ -24,7 +24,7 @@ from weft.partition import (
 )
 from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
 from weft.partition.methods import traffic
-from weft.partition.refine import HypergraphLevel, refine, refine_all, refinement_cost
+from weft.partition.methods.traffic import HypergraphLevel, refine, refine_all, refinement_cost
 from weft.partition.undirected import training_of
 from weft.placements import cheapest_cover
 from weft.sampling import Batches, Block, NeighborSampler, make_sampler

@@ -8,9 +8,9 @@ import numpy as np
 
 from weft import _kernels
 from weft.graph import Graph, running_sum
-from weft.partition.goal import PartitionGoal
+from weft.partition.goal import PartitionGoal, keyed_order
 from weft.partition.methods import PartitionMethod
-from weft.partition.streaming import Dealing, keyed_order
+from weft.partition.methods.streaming import Dealing
 from weft.partition.undirected import UndirectedGraph
 
 _BLOCKS = 256  # of full size that the smallest part has room for

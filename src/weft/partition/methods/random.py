@@ -3,9 +3,8 @@
 import numpy as np
 
 from weft.graph import SPLITS, Graph
-from weft.partition.goal import PartitionGoal
+from weft.partition.goal import PartitionGoal, keyed_ranks
 from weft.partition.methods import PartitionMethod
-from weft.partition.streaming import keyed_ranks
 
 
 class RandomMethod(PartitionMethod):
