@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft import _kernels
 from weft.errors import ConfigError
 from weft.exchange import RowSelection
 from weft.operations import Lists, operations_on
+from weft.sampling import Block, turned
 from weft.threads import cached_property
 
 # Makes room for an array: of a shape, and a dtype.
@@ -48,16 +48,7 @@ class EdgeLists:
                 f"the graph has {len(self.other):,} edges, more than tp-decoupled can turn around: choose plan = 'halo', on "
                 f"several workers"
             )
-        if not self.other.is_cpu:
-            other, edge = torch.sort(self.other, stable=True)
-            ids = torch.arange(len(self.indptr), dtype=torch.int32, device=edge.device)
-            into = ids[:-1].repeat_interleave(self.indptr.diff(), output_size=len(edge))
-            return EdgeLists(torch.searchsorted(other, ids), into[edge], edge.int())
-        indptr = new(self.indptr.shape, dtype=torch.int64)
-        into, edge = (new(self.other.shape, dtype=torch.int32) for _ in range(2))
-        outputs = indptr.numpy(), into.numpy(), edge.numpy()
-        _kernels.transpose(self.indptr.numpy(), self.other.numpy(), *outputs, torch.get_num_threads())
-        return EdgeLists(indptr, into, edge)
+        return EdgeLists(*turned(Block(self.indptr, self.other, self.num_vertices), new))
 
     def some(self, rows: slice) -> Iterator[tuple[slice, Tensor]]:
         """The edges of a range of vertices, some at a time: which, and their other ends, int64."""

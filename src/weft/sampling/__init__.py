@@ -7,7 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, misses_of, of_full_homes
     from weft.sampling.batches import Batches, WholeBatch, dealt
-    from weft.sampling.block import Block, BlockRange, Sample, Topology, are_few, edge_values, keys_of
+    from weft.sampling.block import Block, BlockRange, Sample, Topology, are_few, edge_values, keys_of, turned
     from weft.sampling.device_sampler import DeviceLists, DeviceSampler
     from weft.sampling.labor import LaborSampler
     from weft.sampling.layer import LayerSampler

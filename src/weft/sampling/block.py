@@ -75,8 +75,7 @@ class Block(Movable):
                 f"a layer has {self.num_edges:,} edges on one worker, more than gradients can be sent back by: use smaller "
                 f"batches or fanouts, or, on the full graph, plan = 'halo' on several workers"
             )
-        make = _transpose if self.src.is_cpu else _transpose_anywhere
-        return self.remembered("transposed", lambda: make(self))
+        return self.remembered("transposed", lambda: turned(self))
 
     def relabelled(self, place: np.ndarray, num_src: int) -> "Block":
         """The same edges, source i now at place[i]."""
@@ -158,6 +157,19 @@ class Sample:
         return edge_values(self.graph, name, block)
 
 
+def turned(block: Block, new: Callable[..., Tensor] = torch.empty) -> Turned:
+    """A block's edges by source, in edge order; `new` makes room for them in host memory."""
+    if not block.src.is_cpu:
+        src, edge = torch.sort(block.src, stable=True)
+        ends = torch.arange(block.num_src + 1, dtype=src.dtype, device=src.device)
+        return Turned(torch.searchsorted(src, ends), block.dst()[edge], edge.int())
+    indptr = new((block.num_src + 1,), dtype=torch.int64)
+    dst, edge = (new(block.src.shape, dtype=torch.int32) for _ in range(2))
+    arrays = (block.indptr.numpy(), block.src.numpy(), indptr.numpy(), dst.numpy(), edge.numpy())
+    _kernels.transpose(*arrays, torch.get_num_threads())
+    return Turned(indptr, dst, edge)
+
+
 def edge_values(graph: Topology | None, name: str, block: Block) -> Tensor:
     """The weights, types or features of a block's edges: those that came with them, or the graph's."""
 
@@ -196,20 +208,6 @@ def _destinations(block: Block) -> Tensor:
     dst = torch.empty_like(block.src)
     _kernels.edge_destinations(block.indptr.numpy(), dst.numpy(), torch.get_num_threads())
     return dst
-
-
-def _transpose(block: Block) -> Turned:
-    indptr = torch.empty(block.num_src + 1, dtype=torch.int64)
-    dst, edge = torch.empty_like(block.src), torch.empty_like(block.src)
-    arrays = (block.indptr.numpy(), block.src.numpy(), indptr.numpy(), dst.numpy(), edge.numpy())
-    _kernels.transpose(*arrays, torch.get_num_threads())
-    return Turned(indptr, dst, edge)
-
-
-def _transpose_anywhere(block: Block) -> Turned:
-    src, edge = torch.sort(block.src, stable=True)
-    ends = torch.arange(block.num_src + 1, dtype=src.dtype, device=src.device)
-    return Turned(torch.searchsorted(src, ends), block.dst()[edge], edge.int())
 
 
 def _self_loops(block: Block) -> Block:

@@ -118,8 +118,8 @@ def test_a_copy_is_timed_whatever_a_convolution_is_made_of(tmp_path, monkeypatch
 @pytest.mark.parametrize("conv", [GCNConv, GATConv])
 def test_what_a_batch_makes_of_its_edges_is_timed_with_it(tmp_path, monkeypatch, conv):
     """On the full graph, where edges stay, it is made once."""
-    graph, turned, make = communities(tmp_path / "g", vertices=200, edges=1000, width=8), [], block._transpose
-    monkeypatch.setattr(block, "_transpose", lambda one: turned.append(one) or make(one))
+    graph, turned, make = communities(tmp_path / "g", vertices=200, edges=1000, width=8), [], block.turned
+    monkeypatch.setattr(block, "turned", lambda one: turned.append(one) or make(one))
     monkeypatch.setattr(model_cost, "timed", lambda run, device: [run() for _ in range(3)] and 1.0)
     found, shape = Met(convolution_of(conv(8, 4)), 8, 4), Shape(90, 40, 200, 80, 9, 0.5, 9)
 
