@@ -4,10 +4,8 @@ The layer is made up: one worker's, of which another has a part. Rows and partia
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import product
-from typing import Any
 
 import torch
 
@@ -39,18 +37,13 @@ def messages_of_layers(
         if not (depth and kind.only_first) and (REQUEST if by_request else OWNER) in kind.leaves
     ]
     runs = [
-        partial(_plainly, graph, layers[depth], depth, kind, by_request, workers) for depth, kind, by_request in wanted
+        partial(messages_of, graph, layers[depth], depth, kind, by_request, workers)
+        for depth, kind, by_request in wanted
     ]
     return {
         (depth, kind.name, by_request): None if some is None else [Message(**one) for one in some]
         for (depth, kind, by_request), some in zip(wanted, shared_out(runs, comm), strict=True)
     }
-
-
-def _plainly(*layer_and_place: Any) -> list[dict[str, Any]] | None:
-    """What `messages_of` finds, as plain data."""
-    found = messages_of(*layer_and_place)
-    return None if found is None else [asdict(one) for one in found]
 
 
 def messages_of(

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -117,16 +117,17 @@ class Workers:
 def shared_out(
     runs: Sequence[Callable[[], Any]], comm: Communicator | None, sizes: Sequence[float] | None = None
 ) -> list[Any]:
-    """What some runs find, which is plain data. Workers share them out, by their sizes; what one refuses, all do."""
+    """What some runs find, as plain data. Workers share them out, by their sizes; what one refuses, all do."""
     if comm is None:
-        return [run() for run in runs]
+        return json.loads(json.dumps([run() for run in runs], default=asdict))
     turns, refused, mine = dealt(sizes or [1] * len(runs), comm.size), "", list[Any]()
     try:
         mine = [runs[at]() for at in turns[comm.rank]]
     except ModelError as error:
         refused = str(error)
     found: list[Any] = [None] * len(runs)
-    for turn, (refusal, some) in zip(turns, map(json.loads, comm.told(json.dumps([refused, mine]))), strict=True):
+    said = comm.told(json.dumps([refused, mine], default=asdict))
+    for turn, (refusal, some) in zip(turns, map(json.loads, said), strict=True):
         if refusal:
             raise ModelError(refusal)
         for at, one in zip(turn, some, strict=True):

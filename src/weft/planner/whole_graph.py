@@ -6,7 +6,7 @@ at the owners are priced by what the graph's parts go over and move, layers by c
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 from itertools import product, takewhile
 from typing import Any, ClassVar
@@ -16,7 +16,7 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph, edge_arrays
-from weft.nn import Decoupled, Met, bytes_an_edge, kept_of_edges, least_budget, needs, row_costs, sizes_of
+from weft.nn import Decoupled, bytes_an_edge, kept_of_edges, least_budget, needs, row_costs, sizes_of
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, needed_of, ways
@@ -74,7 +74,7 @@ class WholeGraph(Space):
         super().learn(model)
         columns = variant.columns // variant.heads if variant else self.model.widths[-1]
         heads = sum(variant.attentions) if variant else 0
-        slices = [partial(_sliced, graph, one, depth, size, depth < stay) for depth, one in enumerate(met)]
+        slices = [partial(sliced, graph, one, depth, size, depth < stay) for depth, one in enumerate(met)]
         mixes = [lambda: mixing(graph, columns, size), lambda: attending(graph) if heads else (0.0, 0.0)]
         *seen, mixed, attended = shared_out([*(slices if size > 1 else ()), *mixes], self.workers.comm)
         layers = [one and _part_of(one) for one in seen or [None] * self.depth]
@@ -127,12 +127,6 @@ class WholeGraph(Space):
         """Lists, inputs, each layer's rows with their gradients, and the model. A device gets what was in host memory."""
         used = self._ways[plan.tensor_parallel, plan.decoupled].memory(plan)
         return used, used * self.task.on_device
-
-
-def _sliced(graph: Graph, met: Met, depth: int, size: int, stay: bool) -> dict[str, Any] | None:
-    """A layer by column, as plain data; None where it can't be placed so."""
-    seen = sliced(graph, met, depth, size, stay)
-    return None if seen is None else asdict(seen)
 
 
 def _part_of(said: dict[str, Any]) -> SlicedPart:
