@@ -1,25 +1,23 @@
 """The planner's answer as one HTML file that needs nothing else: no script, no network."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from weft.graph import written_beside
-from weft.planner import STAGES, Answer, Prediction, Sweep
+from weft.planner import Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds
 from weft.report.html import document, element, row, section, table, text, tiles
 from weft.report.plan_text import (
     OF_SWEEPS,
-    OTHER,
     dry_run,
     excluded,
     keys_in_order,
     limit_of,
     measured_seconds,
     memory_of,
-    other_stages,
     ranked,
     slower,
-    stages_of,
+    stage_cells,
+    stage_names,
 )
 from weft.report.stage_bars import bars
 from weft.report.sweep_chart import can_draw, chart
@@ -86,8 +84,7 @@ def _styles(answer: Answer) -> dict[str, int]:
 def _plan_figures(answer: Answer) -> str:
     """The table of plans: seconds, stages, what would hold an epoch up alone, bytes sent, memory, exclusions."""
     plans = ranked(answer) + excluded(answer)
-    other = [OTHER] if any(other_stages(times) for times in answer.measured.values()) else []
-    stages, limits = [*STAGES, *other], keys_in_order(plan.limits for plan in plans)
+    stages, limits = stage_names(answer), keys_in_order(plan.limits for plan in plans)
     sent = keys_in_order(plan.sent for plan in plans)
     groups = [
         ("", ["plan"]),
@@ -101,7 +98,7 @@ def _plan_figures(answer: Answer) -> str:
     for plan in plans:
         rows.append(_plan_row(plan, answer, stages, limits, sent))
         if (took := measured_seconds(plan, answer)) is not None:
-            times = _times(answer.measured[plan.name], stages)
+            times = stage_cells(answer.measured[plan.name], stages)
             blank = [""] * (len(limits) + len(sent) + 4)
             cells = [figure(took), f"prediction {error_of_seconds(plan.seconds, took)}", *times, *blank]
             rows.append(row(f"{plan.name}, measured", cells, "measured", {len(cells) - 1: "words"}))
@@ -123,14 +120,9 @@ def _sweep_figures(sweep: Sweep) -> str:
 
 
 def _plan_row(plan: Prediction, answer: Answer, stages: list[str], limits: list[str], sent: list[str]) -> str:
-    cells = [figure(plan.seconds), slower(plan, answer), *_times(plan.stages, stages)]
+    cells = [figure(plan.seconds), slower(plan, answer), *stage_cells(plan.stages, stages)]
     cells += [figure(plan.limits[name]) if name in plan.limits else NONE for name in limits]
     cells += [amount(sum(plan.sent.values())), *(amount(plan.sent.get(name, 0.0)) for name in sent)]
     cells += [memory_of(plan), limit_of(plan), plan.excluded or ""]
     kind = "best" if plan.name == answer.best.name else "excluded" if plan.excluded is not None else None
     return row(plan.name, cells, kind, {len(cells) - 1: "words"})  # the last column is a sentence
-
-
-def _times(times: Mapping[str, float], stages: list[str]) -> list[str]:
-    shown = stages_of(times)
-    return [figure(shown[stage]) if stage in shown else NONE for stage in stages]

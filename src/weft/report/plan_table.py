@@ -1,6 +1,5 @@
 """The planner's answer on a terminal: plans, reasons, and sweeps as tables."""
 
-from collections.abc import Mapping
 from math import isclose, nan
 
 from rich import box
@@ -8,11 +7,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from weft.planner import STAGES, Answer, Prediction, Sweep
+from weft.planner import Answer, Prediction, Sweep
 from weft.report.formats import NONE, amount, error_of_seconds, figure, seconds, share
 from weft.report.plan_text import (
     OF_SWEEPS,
-    OTHER,
     dry_run,
     excluded,
     limit_of,
@@ -20,7 +18,8 @@ from weft.report.plan_text import (
     memory_of,
     ranked,
     slower,
-    stages_of,
+    stage_cells,
+    stage_names,
 )
 from weft.report.sweep_text import axis_of, crossovers, efficiencies, fastest, runner_up, say_crossover
 
@@ -51,39 +50,24 @@ def _plans(answer: Answer, with_stages: bool) -> Table:
     """A row for each plan that can be used, and one below it for what was measured."""
     table = _table()
     table.add_column("plan", overflow="fold")
-    for heading in (
-        "s an\nepoch",
-        "slower",
-        *(_stage_columns(answer) if with_stages else ()),
-        "sent",
-        "memory\nof limit",
-    ):
+    names = stage_names(answer) if with_stages else []
+    for heading in ("s an\nepoch", "slower", *names, "sent", "memory\nof limit"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("held up\nby", no_wrap=True)
     for prediction in ranked(answer):
-        stages = _stage_cells(answer, prediction.stages) if with_stages else []
+        stages = stage_cells(prediction.stages, names)
         cells = [figure(prediction.seconds), slower(prediction, answer), *stages, amount(sum(prediction.sent.values()))]
         cells += [memory_of(prediction).replace(" of ", "/"), limit_of(prediction)]
         style = "bold green" if prediction.name == answer.best.name else ""
         table.add_row(Text(prediction.name), *map(Text, cells), style=style)
         if (took := measured_seconds(prediction, answer)) is not None:
-            stages = _stage_cells(answer, answer.measured[prediction.name]) if with_stages else []
+            stages = stage_cells(answer.measured[prediction.name], names)
             table.add_row(
                 f"  measured {error_of_seconds(prediction.seconds, took)}", figure(took), "", *stages, style="dim"
             )
     if answer.measured:
         table.caption, table.caption_justify = "measured: with the prediction's error", "left"
     return table
-
-
-def _stage_columns(answer: Answer) -> list[str]:
-    shown = [prediction.stages for prediction in ranked(answer)] + list(answer.measured.values())
-    return [*STAGES, *([OTHER] if any(OTHER in stages_of(times) for times in shown) else [])]
-
-
-def _stage_cells(answer: Answer, times: Mapping[str, float]) -> list[str]:
-    shown = stages_of(times)
-    return [figure(shown[stage]) if stage in shown else NONE for stage in _stage_columns(answer)]
 
 
 def _print_excluded(answer: Answer, console: Console) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from weft.planner import STAGES, Answer, Prediction
 from weft.quantities import as_age
-from weft.report.formats import NONE, amount, seconds, share
+from weft.report.formats import NONE, amount, figure, seconds, share
 
 Json = dict[str, "Json"] | list["Json"] | str | float | bool | None
 OF_SWEEPS = "Here an epoch counts with its part of what filling a cache takes, by how many epochs there are (--epochs)."
@@ -49,6 +49,17 @@ def stages_of(times: Mapping[str, float]) -> dict[str, float]:
 def other_stages(times: Mapping[str, float]) -> dict[str, float]:
     """Measured stages that predictions do not have."""
     return {name: value for name, value in times.items() if name not in (*STAGES, "seconds") and _positive(value)}
+
+
+def stage_names(answer: Answer) -> list[str]:
+    """The stages of plans, and what else was measured, if anything was."""
+    return [*STAGES, *([OTHER] if any(map(other_stages, answer.measured.values())) else [])]
+
+
+def stage_cells(times: Mapping[str, float], names: Iterable[str]) -> list[str]:
+    """Seconds of these stages, as figures."""
+    shown = stages_of(times)
+    return [figure(shown[name]) if name in shown else NONE for name in names]
 
 
 def measured_seconds(prediction: Prediction, answer: Answer) -> float | None:

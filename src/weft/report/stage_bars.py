@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import floor, isfinite, log10
 
-from weft.planner import STAGES, Answer, Prediction
+from weft.planner import Answer, Prediction
 from weft.report.formats import error_of_seconds, figure, seconds
 from weft.report.html import element, text
 from weft.report.plan_text import (
@@ -14,6 +14,7 @@ from weft.report.plan_text import (
     other_stages,
     ranked,
     slower,
+    stage_names,
     stages_of,
 )
 
@@ -49,11 +50,8 @@ def _longest(plans: list[Prediction], answer: Answer) -> float:
 
 
 def _legend(answer: Answer) -> str:
-    other = any(other_stages(times) for times in answer.measured.values())
-    items = [
-        element("li", element("span", class_=f"swatch {stage}"), stage)
-        for stage in (*STAGES, *([OTHER] if other else ()))
-    ]
+    names = stage_names(answer)
+    items = [element("li", element("span", class_=f"swatch {stage}"), stage) for stage in names]
     items.append(element("li", element("span", class_="swatch mark"), "the whole epoch"))
     return element("ul", *items, class_="legend")
 
