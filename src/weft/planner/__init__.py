@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from weft.planner.earlier import Earlier, Tried
     from weft.planner.fitting import Observation, prediction_error, refined
     from weft.planner.kept import KeptCluster
-    from weft.planner.planner import Planner
+    from weft.planner.planner import Planner, Scaling, link_sweep, sweep
     from weft.planner.priors import Prior, prior, reference_machine
     from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again
     from weft.planner.probe_devices import device_now
-    from weft.planner.sweeps import Scaling, link_sweep, sweep
     from weft.planner.task import Sampling, Task, Workers
 else:
     __getattr__ = lazy_face(__name__)

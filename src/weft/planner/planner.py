@@ -1,6 +1,7 @@
 """The planner: what a plan's epochs take on any cluster, the fastest plan of a task's space, and the reasons in words.
 
-A reason says what holds the plan up, or what one of its choices saves against the next best.
+A reason says what holds the plan up, or what one of its choices saves against the next best. Sweeps ask along an axis: of
+links, the hidden width, numbers of hosts.
 """
 
 import copy
@@ -17,7 +18,7 @@ from torch import nn
 from weft.errors import ConfigError
 from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
-from weft.planner.answer import LIMITS, STAGES, Answer, Prediction
+from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
 from weft.planner.cluster import Cluster
 from weft.planner.earlier import Earlier
 from weft.planner.price import Price
@@ -29,6 +30,7 @@ from weft.sampling import DeviceLists
 _SHOWN = 3  # the fastest plans, beside the named ones
 _CANDIDATES = 10  # the fastest plans of the search, of which those that are named already are left out
 _KEPT = 256  # beginnings of plans that the search keeps for each way of holding rows
+_LINKS = tuple(2.0**power for power in range(-5, 6))  # that a sweep looks at, of the speed that links have
 _IN_WORDS = {
     "processors": "the processors",
     "links": "the links between hosts",
@@ -384,3 +386,51 @@ def _size(count: float) -> str:
         if count >= 0.9995 * size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} bytes"
+
+
+def link_sweep(planner: Planner, cluster: Cluster) -> Sweep:
+    """Predictions by the speed of all links; the axis shows the slowest host's."""
+    slowest = min(host.bandwidth for host in cluster.hosts)
+    points = [(slowest * factor, planner, cluster.with_links(factor)) for factor in _LINKS]
+    return sweep("link", points, slowest)
+
+
+def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: float | None) -> Sweep:
+    """The plans that are fastest somewhere, and the named ones, at each value with its planner and cluster.
+
+    Their seconds are those by which plans are chosen: with a part of what filling a cache takes.
+    """
+    shown: dict[str, Plan] = {}
+    best = []
+    for _, planner, cluster in points:
+        chosen = planner.fastest(cluster)
+        best.append(chosen.name if chosen else "")
+        shown |= {chosen.name: chosen.plan} if chosen else {}
+        shown |= {name: plan for name, plan in planner.space.named.items() if name not in shown}
+    seconds: dict[str, list[float]] = {name: [] for name in shown}
+    for _, planner, cluster in points:
+        for name, plan in shown.items():
+            seconds[name].append(planner.counted(plan, cluster, name))
+    return Sweep(axis, [value for value, _, _ in points], seconds, here, best)
+
+
+class Scaling:
+    """A sweep over numbers of hosts, whose planners may be large: one at a time is looked at."""
+
+    def __init__(self, axis: str, here: float) -> None:
+        self.sweep = Sweep(axis, [], {}, here, [])
+        self._plans: dict[str, Plan] = {}
+
+    def add(self, hosts: float, planner: Planner, cluster: Cluster, ideal: float, parts: int = 1) -> None:
+        """Look at a number of hosts: at named plans, and at those that were fastest so far.
+
+        `ideal`: how fast they are at best (Sweep). `parts`: seconds of such a part of an epoch are told, as of a batch.
+        """
+        chosen = planner.fastest(cluster)
+        self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
+        for name, plan in self._plans.items():
+            times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
+            times.append(planner.counted(plan, cluster, name) / parts)
+        self.sweep.values.append(hosts)
+        self.sweep.ideal.append(ideal)
+        self.sweep.best.append(chosen.name if chosen else "")
