@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
     from weft.partition.checkpoints import CheckpointedSteps, Once, without_checkpoints
     from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask, part_limits, unheard
-    from weft.partition.hypergraph import add_batch, expected_draws, rows_between, rows_between_hosts
+    from weft.partition.hypergraph import add_batch, expected_draws, rows_between_hosts
     from weft.partition.methods import PartitionMethod, make_method
     from weft.partition.quality import PartitionFigures, measure
     from weft.partition.renumber import write_partitioned

@@ -135,11 +135,6 @@ def add_batch(
             nets.cover(indptr, src, rows, like, int(like.max(initial=0)) + 1, (pull, push), (come, go))
 
 
-def rows_between(nets: _kernels.Nets, owners: np.ndarray, parts: int) -> np.ndarray:
-    """What each part (row) needs of each other one (column), summed over all batches, [parts, parts]."""
-    return rows_by_phase(nets, owners, parts).sum(1)
-
-
 def rows_between_hosts(nets: _kernels.Nets, owners: np.ndarray, hosts: np.ndarray) -> np.ndarray:
     """What each host needs of each other one, [hosts, hosts]: inputs come once for all its workers, other rows to each.
 

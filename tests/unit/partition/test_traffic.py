@@ -19,7 +19,6 @@ from weft.partition import (
     allocate,
     expected_draws,
     measure,
-    rows_between,
     seeds_of,
 )
 from weft.partition.hypergraph import draws_and_reads, kept_rows, rows_by_phase, sampled_hypergraph
@@ -28,6 +27,11 @@ from weft.partition.methods.traffic import HypergraphLevel, refine, refine_all, 
 from weft.partition.undirected import training_of
 from weft.placements import cheapest_cover
 from weft.sampling import Batches, Block, NeighborSampler, make_sampler
+
+
+def rows_between(nets, owners, parts):
+    """What each part (row) needs of each other one (column), summed over all batches."""
+    return rows_by_phase(nets, owners, parts).sum(1)
 
 
 @pytest.fixture(scope="module")
