@@ -379,7 +379,7 @@ def _edge_types(conv: MessagePassing, layer: Layer) -> dict[str, object]:
 
 def pace(device: torch.device = _CPU) -> float:
     """Processor seconds of a piece here and now, or seconds of a device: the least of some runs."""
-    return min(_seconds(_piece(device), device) for _ in range(_ROUNDS)) / _pieces(device)
+    return min(seconds_of(_piece(device), device) for _ in range(_ROUNDS)) / _pieces(device)
 
 
 def paces(comm: Communicator | None, device: torch.device) -> tuple[float, float]:
@@ -416,7 +416,7 @@ def timed(run: Callable[[], object], device: torch.device = _CPU) -> float:
     enough, before = _ROUNDS, _settled(device)
     while len(told) < _STEADY and len(warm) < enough:
         faults = getrusage(RUSAGE_SELF).ru_minflt
-        took = _seconds(run, device)
+        took = seconds_of(run, device)
         grew = getrusage(RUSAGE_SELF).ru_minflt - faults
         after = _settled(device, before)
         told.append(2 * took * pieces / (before + after))
@@ -437,13 +437,13 @@ def _settled(device: torch.device, before: float = 0.0) -> float:
     """
     piece, took = _piece(device), math.inf
     for _ in range(_ROUNDS):
-        last, took = took, _seconds(piece, device)
+        last, took = took, seconds_of(piece, device)
         if took <= _NEAR * before or took > last / _NEAR:
             break
     return min(last, took)
 
 
-def _seconds(run: Callable[[], object], device: torch.device = _CPU) -> float:
+def seconds_of(run: Callable[[], object], device: torch.device = _CPU) -> float:
     """What a run takes of this thread's processor; or, where that only begins it, of a device."""
     if device.type == "cpu":
         start = time.thread_time()

@@ -20,7 +20,6 @@ from weft.graph import Graph, ProgressCallback
 from weft.plan import Plan
 from weft.planner.answer import LIMITS, STAGES, Answer, Prediction, Sweep
 from weft.planner.cluster import Cluster
-from weft.planner.earlier import Earlier
 from weft.planner.price import Price
 from weft.planner.space import MiniBatches, Room, Space
 from weft.planner.task import Options, Task, Workers
@@ -64,11 +63,6 @@ class Planner:
             self.space = MiniBatches(graph, model, task, task.sampling, workers, progress)
         self.batches = self.space.counted.of_epoch
         self._took = time.perf_counter() - start
-
-    @property
-    def earlier(self) -> Earlier:
-        """What earlier runs of the task found."""
-        return self.space.earlier
 
     def of(self, model: nn.Module) -> "Planner":
         """A planner for another model of as many layers, by what was counted."""
@@ -138,13 +132,13 @@ class Planner:
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
         said += _in_longer_runs(shown)
-        factors = self.earlier.tried(cluster).factors
+        factors = self.space.earlier.tried(cluster).factors
         if tried := [one.name for one in shown if one.plan in factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
         looked_at = len(counted.each)
         title, off = self.space.task.title, cluster.error
         return Answer(
-            title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.earlier.timed, off
+            title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.space.earlier.timed, off
         )
 
     def _remedy(self, told: Prediction) -> str:
@@ -225,7 +219,7 @@ class Planner:
 
     def _seconds(self, plan: Plan, price: Price, cluster: Cluster) -> float:
         took = price.seconds(self.batches, cluster.work["overlap"], self._lanes(plan))
-        return took * self.earlier.tried(cluster).factors.get(plan, 1.0)
+        return took * self.space.earlier.tried(cluster).factors.get(plan, 1.0)
 
     def _lanes(self, plan: Plan) -> int:
         """Threads that prepare batches while others train."""

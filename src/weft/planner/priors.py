@@ -3,10 +3,9 @@
 `reference.toml` is that machine's; `benchmarks/reference.py` made it. What a run's epochs take then brings them nearer.
 """
 
-import time
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ import torch
 
 from weft import _kernels
 from weft.exchange import World
-from weft.planner.model_cost import pace
+from weft.planner.model_cost import pace, seconds_of
 
 _FILE = Path(__file__).with_name("reference.toml")
 _TABLE, _WIDTH, _PICKED = 1 << 18, 64, 1 << 15  # rows of a table of 64 MB, which no processor keeps near; those picked
@@ -66,10 +65,5 @@ def far_rows() -> float:
     """Processor seconds a byte of random rows of a table that is too large for caches: the least of some times."""
     table, out = np.ones((_TABLE, _WIDTH), dtype=np.float32), np.ones((_PICKED, _WIDTH), dtype=np.float32)
     at = np.arange(_PICKED) * 40_503 % _TABLE
-    return min(_picked(table, at, out) for _ in range(_TIMES)) / out.nbytes
-
-
-def _picked(table: np.ndarray, at: np.ndarray, out: np.ndarray) -> float:
-    start = time.thread_time()
-    _kernels.gather_rows(table, at, out, None, 1)
-    return time.thread_time() - start
+    run = partial(_kernels.gather_rows, table, at, out, None, 1)
+    return min(seconds_of(run) for _ in range(_TIMES)) / out.nbytes

@@ -29,7 +29,7 @@ class Replanner:
 
     def keep_tried(self, took: Mapping[Plan, float]) -> None:
         """Keep for later runs what plans took over what was predicted for the cluster as it is known now."""
-        self._planner.earlier.tried(self._cluster).keep(took)
+        self._planner.space.earlier.tried(self._cluster).keep(took)
 
     @property
     def changes(self) -> str:

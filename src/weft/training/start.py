@@ -106,7 +106,7 @@ def watch_over(
     """
     replanner = Replanner(trainer, planner, cluster, keep)
     trial = trainer.loader.mode.watched(
-        answer, change, Tried(planner.earlier.tried(cluster).factors, replanner.keep_tried)
+        answer, change, Tried(planner.space.earlier.tried(cluster).factors, replanner.keep_tried)
     )
     settling = Settling(replanner, len(trainer.loader), change) if cluster.rounds == 0 else None
     epochs = trainer.settings.optimisation.epochs
