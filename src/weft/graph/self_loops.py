@@ -30,10 +30,10 @@ class SelfLoops:
         others, last, total = (torch.from_numpy(column[ids]).to(vertices.device) for column in table)
         return others, last, total
 
-    @property
+    @cached_property
     def there_are(self) -> bool:
-        """Is there any?"""
-        return not np.isnan(self._plain[1]).all()
+        """Is there any? Makes no tables, and ends at the first one."""
+        return any(self._own(*span)[1].any() for span in vertex_ranges(self._indptr, _CHUNK))
 
     @cached_property
     def _plain(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -49,10 +49,14 @@ class SelfLoops:
         last = np.full(vertices, np.nan)
         for first, end in vertex_ranges(self._indptr, _CHUNK):
             begin, stop = int(self._indptr[first]), int(self._indptr[end])
-            dst = np.repeat(np.arange(end - first), np.diff(self._indptr[first : end + 1]))
-            own = self._indices[begin:stop] == dst + first
+            dst, own = self._own(first, end)
             values = np.ones(stop - begin) if weight is None else weight[begin:stop].astype(np.float64)
             others[first:end] = np.bincount(dst[~own], values[~own], end - first)
             total[first:end] = np.bincount(dst[own], values[own], end - first)
             last[first + dst[own]] = values[own]
         return others, last, total
+
+    def _own(self, first: int, end: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of the in-edges of some vertices in a row: which of these each leads to, and is it from the same one?"""
+        dst = np.repeat(np.arange(end - first), np.diff(self._indptr[first : end + 1]))
+        return dst, self._indices[int(self._indptr[first]) : int(self._indptr[end])] == dst + first

@@ -71,11 +71,15 @@ def kept_of_edges(layers: Sequence[Met], number: int) -> list[int]:
 
 
 def bytes_an_edge(layers: Sequence[Met], graph: Graph, number: int) -> int:
-    """What lists keep an edge besides its ends: its number, if it has values; where sums weigh edges, by what, both ways."""
-    values = edge_arrays(graph)
-    found = 8 if values else 0
-    if any(layer.convolution.takes_columns for layer in layers):
-        found += 4 + (2 * number if "edge_weight" in values or graph.self_loops.there_are else 0)
+    """What lists keep an edge besides its ends: its number, if it has values; where sums weigh edges, by what, both ways.
+
+    Sums by degrees look which edges are self-loops, and give these no weight.
+    """
+    values, summed = edge_arrays(graph), [one.convolution.conv for one in layers if one.convolution.takes_columns]
+    found, weighed = 8 if values else 0, bool(summed) and "edge_weight" in values
+    looks = any(getattr(conv, "normalize", False) and getattr(conv, "add_self_loops", False) for conv in summed)
+    if weighed or looks:
+        found += 4 + (2 * number if weighed or graph.self_loops.there_are else 0)
     return found
 
 

@@ -2,12 +2,25 @@
 
 import numpy as np
 import pytest
+from torch import nn
+from torch_geometric.nn import GCNConv, GraphConv, LGConv, SGConv
 
 from weft.errors import ConfigError
-from weft.graph import Graph
+from weft.graph import Graph, SelfLoops
 from weft.nn import build, bytes_an_edge, convolutions, needs
 
 BOUNDS = (0, 1000, 2500, 4000)
+
+
+class Layer(nn.Module):
+    """One convolution."""
+
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
 
 
 def of(name, **options):
@@ -46,6 +59,23 @@ def test_lists_keep_numbers_and_weights_of_edges(name, loops, weights, wanted):
     assert bytes_an_edge(layers, graph, 4) == wanted
     counted, before = (needs(layers, 100_000, BOUNDS, 4, of_edge) for of_edge in (wanted, 0))
     assert counted.lists - before.lists == 100_000 * wanted
+
+
+@pytest.mark.parametrize(
+    ("conv", "wanted"),
+    [
+        (GraphConv(16, 5), 0),
+        (GCNConv(16, 5, normalize=False), 0),
+        (GCNConv(16, 5, add_self_loops=False), 0),
+        (LGConv(), 0),
+        (SGConv(16, 5, K=2), 12),
+    ],
+)
+def test_only_sums_that_drop_self_loops_look_for_them(conv, wanted, monkeypatch):
+    monkeypatch.setattr(SelfLoops, "_count", None)  # what it makes stays: three doubles a vertex
+    graph = Graph.from_arrays(np.array([[0, 1, 2], [1, 2, 2]]), num_vertices=4)
+    assert bytes_an_edge(convolutions(Layer(conv), 16), graph, 4) == wanted
+    assert ("there_are" in vars(graph.self_loops)) == bool(wanted)
 
 
 def test_too_little_memory_is_told_with_numbers():
