@@ -15,7 +15,7 @@ from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
 from weft.plan import Settings, check_own_model, check_workers
-from weft.plugins import LAUNCHERS, register, registered
+from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
 from weft.training import (
     LossObjective,
@@ -108,7 +108,7 @@ def _on_workers(
         device=parallel.device,
     )
     place = place.absolute() if isinstance(place, Path) else place
-    work = partial(_as_worker, registered(), place, model, objective, settings)
+    work = partial(_as_worker, registered(PARTITION_METHODS), place, model, objective, settings)
     whole, home = model, _device_of(model)
     if model is not None:  # as workers train it
         whole = wrapped_by(objective or objective_named(checked), variant_of(model, checked), checked)

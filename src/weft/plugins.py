@@ -248,9 +248,13 @@ def register(part: T) -> T:
 _INSTALLED = set[type]()  # what entry points have added
 
 
-def registered() -> list[type]:
-    """The parts of all kinds that others have added in this process, but those that any process finds by entry points."""
-    return [part for door in DOORS for part in door._added.values() if part not in _INSTALLED]
+def registered(*but: Door[Any]) -> list[type]:
+    """The parts that others have added in this process, but those that any process finds by entry points.
+
+    `but`: kinds that are left out.
+    """
+    doors = [door for door in DOORS if door not in but]
+    return [part for door in doors for part in door._added.values() if part not in _INSTALLED]
 
 
 def class_name(cls: type) -> str:

@@ -154,6 +154,7 @@ def test_a_package_adds_parts_by_an_entry_point(door, entry_point, monkeypatch):
     assert door.names() == ("plain", "mine")
     door.register(Other)
     assert plugins.registered() == [Other]  # others find what is installed by themselves
+    assert plugins.registered(door) == []
 
 
 def test_a_package_that_cannot_be_loaded_is_named(door, entry_point):

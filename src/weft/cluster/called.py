@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from weft.errors import WeftError
+from weft.errors import ConfigError, WeftError, reason_of
 from weft.training import Interrupted
 
 
@@ -16,7 +16,14 @@ def main(arguments: Sequence[str]) -> int:
     called, result, changes = int(arguments[0]), int(arguments[1]), json.loads(arguments[2])
     try:
         with open(f"/proc/self/fd/{called}", "rb") as file:  # from its beginning, whatever other workers have read
-            value = cloudpickle.load(file)(changes)
+            try:
+                work = cloudpickle.load(file)
+            except (ImportError, AttributeError) as error:
+                raise ConfigError(
+                    f"a worker can't make what the script has sent ({reason_of(error)}): install the modules that it uses "
+                    f"on all nodes, or put them into the folder in which the script is started"
+                ) from error
+        value = work(changes)
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2

@@ -80,7 +80,13 @@ class Ray(Launcher):
         """As in `submit`. What is called and what it gives travel as Ray carries objects."""
         self.check(request)
         with joined_ray(address_of(request)) as ray:
-            job = _Job("weft.cluster.called", ray.cloudpickle.dumps(work))
+            try:
+                job = _Job("weft.cluster.called", ray.cloudpickle.dumps(work))
+            except Exception as error:
+                raise ConfigError(
+                    f"what workers are sent can't be pickled ({reason_of(error)}): a model, an objective, a loss or a part "
+                    f"that the script has registered uses it; make it where it is used"
+                ) from error
             code = _run(ray, request, job)
             if code == 128 + signal.SIGINT:
                 raise KeyboardInterrupt

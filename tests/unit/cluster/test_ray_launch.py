@@ -5,6 +5,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 from types import ModuleType, SimpleNamespace
 
@@ -12,9 +13,11 @@ import pytest
 from fake_ray import FakeRay, installed
 
 from weft import cli
-from weft.cluster import called, ray_host, ray_tasks
+from weft.cluster import Request, called, ray_host, ray_tasks
 from weft.cluster.ray import evenly
+from weft.errors import ConfigError
 from weft.graph import communities
+from weft.plugins import LAUNCHERS
 
 TWO = {"127.0.0.1": 2.0, "127.0.0.2": 2.0}
 
@@ -270,6 +273,24 @@ def test_what_a_killed_command_left_to_show_its_folder_is_removed(tmp_path, monk
     (tmp_path / ".weft.writing-999999999").write_text("")
     ray_tasks._check_nodes(ray, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_what_cannot_be_sent_to_workers_or_made_there_is_told(monkeypatch, capsys):
+    fake = installed(monkeypatch, TWO)
+    fake.cloudpickle.dumps = pickle.dumps
+    with pytest.raises(
+        ConfigError, match=r"what workers are sent can't be pickled \(.*lock.*\): a model, an objective"
+    ):
+        LAUNCHERS.get("ray")().call(Request((), 2, anywhere=True), threading.Lock().acquire)
+    assert not fake.actors and not fake.joined
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cloudpickle=pickle))
+    sent, result = ray_host._file(b"cnot_on_this_node\nwork\n."), ray_host._file(b"")
+    assert called.main([str(sent), str(result), "{}"]) == 2
+    assert (
+        "can't make what the script has sent (No module named 'not_on_this_node'): install" in capsys.readouterr().err
+    )
+    for file in (sent, result):
+        os.close(file)
 
 
 def test_what_is_called_and_its_result_may_be_larger_than_one_read_gives(monkeypatch):
