@@ -84,6 +84,8 @@ class Loader:
         given = {"fanouts": fanouts, "batch_size": batch_size, "plan": None if isinstance(plan, Plan) else plan}
         given = {name: value for name, value in given.items() if value is not None}
         given |= options
+        if isinstance(plan, Plan) and "loaders" in given and not given.get("full_graph"):  # as many as it makes ready
+            given.setdefault("prefetch", plan.prefetch)
         if settings is not None and given:
             raise ConfigError(f"{', '.join(given)} would have no effect beside settings: put them among these")
         self.settings = settings or Settings.read(given, "Loader")

@@ -1014,6 +1014,11 @@ def test_options_beside_a_plan_that_is_made_are_those_it_has(graph):
         with pytest.raises(ConfigError, match="is set beside a plan that has"):
             weft.Loader(graph, fanouts=(4, 4), plan=split(2), **given)
     weft.Loader(graph, fanouts=(4, 4), plan=split(2, cache=0.1), cache=0.1, merge="none", slack=0)
+    assert weft.Loader(graph, fanouts=(4, 4), plan=split(2, prefetch=8), loaders=5).settings.parallel.loaders == 5
+    with pytest.raises(ConfigError, match="loaders means nothing to a run that makes fewer batches ready at a time"):
+        weft.Loader(graph, fanouts=(4, 4), plan=split(2, prefetch=3), loaders=5)
+    with pytest.raises(ConfigError, match="loaders means nothing to training on the full graph"):
+        weft.Loader(graph, plan=split(2, prefetch=8), loaders=5, full_graph=True)
 
 
 def by_name(world, graph):
