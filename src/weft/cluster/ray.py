@@ -107,10 +107,10 @@ class _Job:
 
 def _run(ray: ModuleType, request: Request, job: _Job) -> int:
     cluster = _Cluster(ray, _cpus(request), _gpus(request) is not False, None if request.anywhere else request.hosts)
-    if _gpus(request) is None and not cluster.suffices(request):
+    if _gpus(request) is None and (lack := cluster.lacks(request)):
         cluster = replace(cluster, gpus=False)
         if any(node["Resources"].get("GPU") for node in cluster.nodes()):
-            print("weft: Ray's nodes lack a GPU for each worker, so all compute on processors", file=sys.stderr)
+            print(f"weft: Ray's nodes {lack} a GPU for each worker, so all compute on processors", file=sys.stderr)
     if not request.anywhere:
         cluster.check_hosts(request.workers)
     many = replace(request, workers=request.workers * request.hosts, hosts=1, anywhere=True)
@@ -143,12 +143,20 @@ class _Cluster:
         gpus = f" and {workers} GPU{'s' if workers > 1 else ''}" if self.gpus else ""
         return f"{workers * self.cpus:g} processors{gpus}"
 
-    def suffices(self, request: Request) -> bool:
-        """Have the nodes, as they are used, room for all workers?"""
+    def lacks(self, request: Request) -> str:
+        """How nodes are short of room for all workers, in a few words: there is too little, or others use it."""
+        from ray.util import remove_placement_group
+
         room = [count for _, count in self.room()]
-        if request.anywhere:
-            return sum(room) >= request.workers
-        return sum(count >= request.workers for count in room) >= request.hosts
+        enough = sum(count >= request.workers for count in room) >= request.hosts
+        if not (sum(room) >= request.workers if request.anywhere else enough):
+            return "lack"
+        try:
+            _, group = self._reserve(request.workers * request.hosts, time.monotonic() + _RESERVE)
+        except ClusterError:
+            return "do not give"
+        remove_placement_group(group)
+        return ""
 
     def check_hosts(self, workers: int) -> None:
         """Refuse more hosts than there are nodes for so many workers each."""

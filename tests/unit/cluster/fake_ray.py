@@ -55,7 +55,8 @@ class FakeRay(types.ModuleType):
 
     def __init__(self, nodes, gives=True, gpus=0.0):
         super().__init__("ray")
-        self.given, self.gives, self.actors, self.removed, self.joined = nodes, gives, [], [], []
+        self.given, self.actors, self.removed, self.joined = nodes, [], [], []
+        self.gives = lambda bundles: gives
         self.gpus = gpus  # of each node
         self.exceptions = types.SimpleNamespace(
             RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError
@@ -99,7 +100,7 @@ class FakeRay(types.ModuleType):
         self.asked, self.bundles = self.asked + 1, bundles
         free = sorted((n["NodeManagerAddress"] for n in self.nodes() if n["Alive"]), key=lambda n: -self.given[n])
         self.free = [node for node in free if self.given[node]]
-        return types.SimpleNamespace(wait=lambda seconds: self.gives, bundles=bundles)
+        return types.SimpleNamespace(wait=lambda seconds: self.gives(bundles), bundles=bundles)
 
     def remote(self, kind):
         def options(scheduling_strategy, num_cpus, num_gpus):

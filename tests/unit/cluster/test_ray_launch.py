@@ -141,7 +141,7 @@ def test_workers_are_given_a_gpu_each_where_nodes_have_as_many(capsys, graph, mo
     monkeypatch.setattr("weft.cluster.ray._RESERVE", 0.1)
     fake = installed(monkeypatch, TWO, gives=False, gpus=1.0)
     words = train(graph, "--on", "ray", "--workers", 2)
-    assert "Ray does not give 2 processors and 2 GPUs on 2 nodes" in refused(capsys, *words)
+    assert "Ray does not give 2 processors and 2 GPUs on 2 nodes" in refused(capsys, *words, "--device", "cuda")
     assert fake.bundles == [{"CPU": 1.0, "GPU": 1.0}] * 2
     refused(capsys, *words, "--device", "cpu")
     assert fake.bundles == [{"CPU": 1.0}] * 2
@@ -152,6 +152,22 @@ def test_workers_are_given_a_gpu_each_where_nodes_have_as_many(capsys, graph, mo
     assert "3 workers with 1 processors and 1 GPU each are more than Ray's nodes have room for (127.0.0.1: 1 " in said
     said = refused(capsys, "launch", "ray", "--workers-per-host", 2, "--", *train(graph, "--device", "cuda"))
     assert "1 hosts with 2 processors and 2 GPUs each are needed, but of Ray's nodes 0 have as many" in said
+
+
+def test_where_others_use_gpus_all_compute_on_processors(capsys, graph, monkeypatch):
+    monkeypatch.setattr("weft.cluster.ray._RESERVE", 0.1)
+    fake = installed(monkeypatch, TWO, gpus=1.0)
+    busy = {"GPU"}
+    fake.gives = lambda bundles: not busy & set(bundles[0])
+    words = [*map(str, train(graph, "--on", "ray", "--workers", 2))]
+    assert cli.main(words) == 0
+    assert (
+        capsys.readouterr().err.count("weft: Ray's nodes do not give a GPU for each worker, so all compute on pro") == 1
+    )
+    assert fake.bundles == [{"CPU": 1.0}] * 2 and len(fake.removed) == fake.asked
+    busy.clear()
+    assert cli.main(words) == 0
+    assert fake.bundles == [{"CPU": 1.0, "GPU": 1.0}] * 2 and len(fake.removed) == fake.asked
 
 
 def test_gpus_are_shown_and_checked_without_ray(capsys):
