@@ -21,7 +21,7 @@ from weft.keys import seeded
 from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
-from weft.training import load_model, of_all_workers
+from weft.training import load_model, make_model, of_all_workers, save_model
 from weft.training.objectives import move, set_up
 from weft.training.objectives.links import LinkObjective
 
@@ -167,7 +167,7 @@ class Regression(weft.VertexObjective):
         return float((rows[:, 0] - self.wanted[vertices]).square().sum()), len(rows)
 
 
-def test_numbers_are_learned_of_a_graph_without_labels():
+def test_numbers_are_learned_of_a_graph_without_labels(tmp_path):
     numbers = torch.Generator().manual_seed(0)
     x, edges = torch.randn(60, 3, generator=numbers), torch.randint(0, 60, (2, 300), generator=numbers)
     data = Data(x, edges, train_mask=torch.arange(60) < 40, val_mask=torch.arange(60) >= 40)
@@ -181,6 +181,10 @@ def test_numbers_are_learned_of_a_graph_without_labels():
     assert trained.history[-1]["loss"] < 0.5 * trained.history[0]["loss"]
     some = torch.arange(60) % 3
     data.y = torch.where(some == 0, -1, some)
+    settings = weft.Settings.of(task="degree", hidden=4)
+    save_model(tmp_path / "model", make_model(settings, graph), settings, graph)
+    loaded = load_model(tmp_path / "model", Graph.from_pyg(data))  # that there are labels now is no matter
+    assert loaded.model.out_channels == 1 and not loaded.tells_classes
     assert not (Graph.from_pyg(data).seeds("train") % 3 == 0).any()
     assert Graph.from_pyg(data).seeds("train", labelled=False).tolist() == [*range(40)]
 

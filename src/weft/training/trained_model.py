@@ -111,7 +111,7 @@ class _Known(NamedTuple):
                 f"the model in {folder} takes {takes} features (by type of vertex, if there are "
                 f"several), the graph has {there}: {like}"
             )
-        if tells_classes and graph.num_classes > classes and not names:
+        if tells_classes and classes and graph.num_classes > classes and not names:  # 0: labels were of no use to it
             raise ModelError(
                 f"the model in {folder} tells {classes} classes, the graph has {graph.num_classes}: {like}"
             )
