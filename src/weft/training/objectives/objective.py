@@ -149,7 +149,7 @@ class Objective(ABC):
     metric: str = "score"  # the figure by which the best model is known
 
     def setup(self, graph: Graph, settings: Settings) -> Self:
-        """Get ready to learn on a graph: called once, on every worker, before all that follows."""
+        """Get ready to learn on a graph: called once, on every worker, before all that follows but `width` and `wrapped`."""
         self.graph = graph
         return self
 
