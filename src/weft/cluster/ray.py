@@ -143,6 +143,10 @@ class _Cluster:
         gpus = f" and {workers} GPU{'s' if workers > 1 else ''}" if self.gpus else ""
         return f"{workers * self.cpus:g} processors{gpus}"
 
+    @property
+    def _without_gpus(self) -> str:
+        return " (--device cpu: for no GPUs)" if self.gpus else ""
+
     def lacks(self, request: Request) -> str:
         """How nodes are short of room for all workers, in a few words: there is too little, or others use it."""
         from ray.util import remove_placement_group
@@ -166,6 +170,7 @@ class _Cluster:
             raise ClusterError(
                 f"{self.hosts} hosts with {self.needs(workers)} each are needed, but of Ray's nodes {fit} have as many "
                 f"({self._said(room)}): start more nodes, or lower --hosts, --workers-per-host or --option cpus"
+                f"{self._without_gpus}"
             )
 
     def counts(self, workers: int) -> list[int]:
@@ -175,7 +180,7 @@ class _Cluster:
         if sum(free) < workers:
             raise ClusterError(
                 f"{workers} workers with {self.needs(1)} each are more than Ray's nodes have room for "
-                f"({self._said(room)}): start more nodes, or fewer workers"
+                f"({self._said(room)}): start more nodes, or fewer workers{self._without_gpus}"
             )
         return evenly(free, workers)
 
@@ -223,7 +228,7 @@ class _Cluster:
             if time.monotonic() > end:
                 raise ClusterError(
                     f"Ray does not give {self.needs(workers)} on {len(counts)} nodes: others use them (see `ray status`); "
-                    f"wait for them, or ask for less{' (--device cpu: for no GPUs)' if self.gpus else ''}"
+                    f"wait for them, or ask for less{self._without_gpus}"
                 )
 
     def answers(self, calls: Sequence[Any]) -> list[Any]:

@@ -4,8 +4,11 @@ import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from weft.errors import InputError
+
+_TEXT = {".csv", ".tsv", ".txt"}  # whose columns may have no names
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,8 @@ def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
         if not names:
             near = difflib.get_close_matches(part.strip(), there, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
-            if not near and all(name.isdecimal() for name in there[:2]):
+            text = _TEXT.intersection(Path(where.lower()).suffixes)
+            if not near and text and all(name.isdecimal() for name in there[:2]):
                 hint += "; if that is its first row, add a line of names before it, or call a list of edges .txt"
             raise InputError(f"{where} has no column {part.strip()!r}: {hint}")
         if twice := [name for name in names if list(there).count(name) > 1]:

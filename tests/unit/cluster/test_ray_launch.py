@@ -152,6 +152,7 @@ def test_workers_are_given_a_gpu_each_where_nodes_have_as_many(capsys, graph, mo
     assert "3 workers with 1 processors and 1 GPU each are more than Ray's nodes have room for (127.0.0.1: 1 " in said
     said = refused(capsys, "launch", "ray", "--workers-per-host", 2, "--", *train(graph, "--device", "cuda"))
     assert "1 hosts with 2 processors and 2 GPUs each are needed, but of Ray's nodes 0 have as many" in said
+    assert said.endswith("--option cpus (--device cpu: for no GPUs)")
 
 
 def test_where_others_use_gpus_all_compute_on_processors(capsys, graph, monkeypatch):

@@ -36,6 +36,13 @@ def test_edges_without_a_header_are_refused_with_what_is_missing(tmp_path, capsy
     assert main(["import", str(tmp_path / "edges.txt"), str(tmp_path / "out")]) == 0
 
 
+def test_a_table_of_named_columns_is_not_said_to_lack_names():
+    for where, lacks in (("t.CSV.gz", True), ("t.parquet", False), ("folder", False)):
+        with pytest.raises(InputError, match="no column 'id': it has 0, 1") as refused:
+            matching("id", ["0", "1"], where)
+        assert ("that is its first row" in str(refused.value)) == lacks
+
+
 def test_where_one_column_is_needed_several_are_refused():
     with pytest.raises(InputError, match="means 2 columns"):
         one_column("*", ["src", "dst"], "t")
