@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
-from typing import NoReturn
+from typing import NoReturn, cast
 from weakref import ref
 
 import torch
@@ -18,7 +18,7 @@ from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, runn
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device, check_variant
-from weft.training.batches import Batch, Part, lasting
+from weft.training.batches import Batch, Feed, Part, lasting
 from weft.training.beside import Beside, LoopDraws, check_draws
 from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
@@ -122,6 +122,11 @@ class Run:
             plan = plan_for(self.settings.changed(plan=plan), self.encoder, self.forward.depth)
         self.loader.place(self.model, self.forward.depth, plan, self._reads)
         self._follow()
+
+    @property
+    def feed(self) -> Feed:
+        """What makes its batches ready, until the plan changes."""
+        return cast(Feed, self._feed())
 
     def _follow(self) -> None:
         """Go by what the loader's batches are made by now."""

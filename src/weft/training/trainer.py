@@ -81,6 +81,7 @@ class Trainer:
         self._unchecked = self.run.in_parts  # is the loss to be a sum, and not tried?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
+        self._keeps = settings.checkpoint.folder is not None
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
@@ -124,7 +125,8 @@ class Trainer:
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
         rows = dict(self.loader.read - read)
         best = self._end_epoch()
-        self._saved.keep(p, due=True)
+        if self._keeps:
+            self._saved.keep(p, due=True)
         if p.epoch == s.optimisation.epochs:
             best = self._evaluate_at_end() or best
         seconds, plan, last = sum(self._seconds), self.run.plan_name, p.history[-1]
@@ -140,7 +142,8 @@ class Trainer:
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
-            self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
+            if self._keeps:
+                self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
             if signum:
                 self._saved.finish(p)
                 raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
@@ -152,7 +155,7 @@ class Trainer:
             if self.watch is not None:
                 self.watch.begins()
             change, since = None, time.perf_counter()
-            for batch in self.loader.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
+            for batch in self.run.feed.epoch(epoch, first, last=epoch + 1 == self.settings.optimisation.epochs):
                 yield batch
                 first, before, since = batch.index + 1, since, time.perf_counter()
                 self._seconds.append(since - before)
@@ -293,7 +296,7 @@ class Trainer:
         p, s = self.progress, self.settings
         if self.watch is None or not s.parallel.watch or p.stopped or p.epoch == s.optimisation.epochs:
             return
-        feed = self.loader.feed
+        feed = self.run.feed
         if feed.schedule.settled:
             change = self.watch.look(p.epoch, feed.seconds, self._batches, self.run.comm, feed.rest)
             del feed  # or its whole graph would be there beside another's
@@ -304,7 +307,7 @@ class Trainer:
         p, name = self.progress, self.objective.metric
         figures = self.measure("test") if self.objective.count("test") else {}
         test, seconds = figures.get(name), self.meter.seconds()
-        rows, homes = self.loader.rows_read(), self.loader.feed.team.evenness().figures()
+        rows, homes = self.loader.rows_read(), self.run.feed.team.evenness().figures()
         self._tell(Finished(p.epoch, name, p.best, test, p.best_epoch, seconds, rows, homes, figures))
         return Result(self.model, p.history, p.best, test, p.best_epoch, seconds, figures)
 
