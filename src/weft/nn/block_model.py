@@ -41,6 +41,8 @@ class BlockModel:
         self.model, self.kind, self._width = model, type(model).__name__, width
         convs = [module for module in model.modules() if isinstance(module, MessagePassing)]
         self._convolutions = {conv: convolution_of(conv) for conv in convs}
+        self._graph: object = None  # that was run on last, and whether it has values of edges
+        self._has_values = False
         self._passage: tuple[list[bool], list[object], Passage] | None = None  # with what was learned and kept then
 
     def __call__(self, x: Tensor, batch: Program | Sample, key: tuple[int, ...] | None = None) -> Tensor:
@@ -59,7 +61,9 @@ class BlockModel:
                 rows = self._learned_alike(rows, expected)
             return convolve(conv, rows, depth, program, run, given, self._convolutions.get(conv))
 
-        available = edge_values_there(self.model, self._width, graph) if edge_arrays(graph) else {}
+        if graph is not self._graph:
+            self._graph, self._has_values = graph, bool(edge_arrays(graph))
+        available = edge_values_there(self.model, self._width, graph) if self._has_values else {}
         out, depth = call_model(self.model, x, run, on_block, available, types_of(program))
         if depth != len(layers):
             raise ModelError(_depth_message(depth, len(layers)))
