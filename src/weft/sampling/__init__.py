@@ -6,14 +6,22 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, misses_of, of_full_homes
-    from weft.sampling.batches import Batches, WholeBatch, dealt
     from weft.sampling.block import Block, BlockRange, Sample, Topology, are_few, edge_values, keys_of, turned
     from weft.sampling.device_sampler import DeviceLists, DeviceSampler
     from weft.sampling.labor import LaborSampler
     from weft.sampling.layer import LayerSampler
     from weft.sampling.lists import ListSampler, counted
     from weft.sampling.negatives import VerticesByType, batch_negatives, uniform_negatives
-    from weft.sampling.sampler import NeighborSampler, Numbering, Sampler, check_options, make_sampler
+    from weft.sampling.sampler import (
+        Batches,
+        NeighborSampler,
+        Numbering,
+        Sampler,
+        WholeBatch,
+        check_options,
+        dealt,
+        make_sampler,
+    )
 else:
     __getattr__ = lazy_face(__name__)
 

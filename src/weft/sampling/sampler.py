@@ -1,4 +1,7 @@
-"""A batch's seeds to blocks, hop by hop, each draw a pure function of its key: what samplers share, and the usual one."""
+"""A batch's seeds, and from them blocks, hop by hop, all by keys: what samplers share, and the usual one.
+
+The batches of an epoch are slices of one global permutation, the same whoever makes it and however vertices are numbered.
+"""
 
 import inspect
 from abc import ABC, abstractmethod
@@ -13,7 +16,7 @@ from torch import Tensor
 from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph import Graph, edge_arrays, whole_numbers
-from weft.keys import Stream, key
+from weft.keys import Stream, hashes, key
 from weft.plugins import SAMPLERS
 from weft.sampling.block import Block, Sample, Topology, keys_of
 from weft.threads import cached_property
@@ -24,6 +27,63 @@ WIDE = np.dtype(np.int64)  # of ids, where 32 bits do not hold them
 
 # indptr, local sources, their number, places of the edges
 DrawnHop = tuple[np.ndarray, np.ndarray, int, np.ndarray | None]
+
+
+def dealt(count: int, shares: np.ndarray) -> np.ndarray:
+    """The worker of each seed of a row of them, [count] int64: round-robin, or by shares (that sum to 1) where uneven.
+
+    A worker's seeds come as evenly as can be, so that it has its share of the first ones too, however many these are.
+    """
+    if shares.min() == shares.max():
+        return np.arange(count) % len(shares)
+    most = min(count, int((count + len(shares)) * float(shares.max())) + 1)
+    turns = np.round(
+        (np.arange(most)[:, None] + 0.5) / shares, 6
+    )  # when each seed is due; ties stay ties, if just about
+    return np.argsort(turns, axis=None, kind="stable")[:count] % len(shares)
+
+
+class WholeBatch:
+    """All training seeds as the one batch of each epoch."""
+
+    def __init__(self, seeds: np.ndarray) -> None:
+        self._batches = [seeds]
+
+    def __len__(self) -> int:
+        return 1
+
+    def of(self, epoch: int) -> list[np.ndarray]:
+        """The batch of an epoch: always the same."""
+        return self._batches
+
+
+class Batches:
+    """The training seeds, cut into batches; the last one may be smaller, none is dropped."""
+
+    def __init__(self, seeds: np.ndarray, original_ids: np.ndarray | None, batch_size: int, seed: int) -> None:
+        self._seeds = seeds
+        self._ids = seeds if original_ids is None else original_ids[seeds]
+        self._batch_size = batch_size
+        self._seed = seed
+        self._made: dict[int, list[np.ndarray]] = {}  # of the last two epochs: one ends while the next is begun
+
+    def __len__(self) -> int:
+        return -(-len(self._seeds) // self._batch_size)
+
+    def of(self, epoch: int) -> list[np.ndarray]:
+        """The batches of an epoch: vertices in the order of a hash of (seed, epoch, original id)."""
+        if epoch not in self._made:
+            self._made = dict([*self._made.items(), (epoch, self._cut(epoch))][-2:])
+        return self._made[epoch]
+
+    def _cut(self, epoch: int) -> list[np.ndarray]:
+        rank = hashes(self._ids, Stream.PERMUTE, self._seed, epoch)
+        order = np.argsort(rank)
+        ranks = rank[order]
+        if (ranks[1:] == ranks[:-1]).any():  # of two that are alike the lower id comes first
+            order = np.lexsort((self._ids, rank))
+        shuffled = self._seeds[order]
+        return [shuffled[first : first + self._batch_size] for first in range(0, len(shuffled), self._batch_size)]
 
 
 class Common(TypedDict, total=False):
@@ -88,7 +148,8 @@ class Sampler(ABC):
 
     def sample(self, seeds: Tensor | np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Sample:
         """The blocks that compute the seeds (distinct ids), nearest the input first."""
-        vertices, blocks = self._blocks(seeds, range(len(self.fanouts)), epoch, batch, stream)
+        ids = whole_numbers("seeds", np.asarray(seeds))
+        vertices, blocks = self._blocks(ids, range(len(self.fanouts)), epoch, batch, stream)
         sources = [self.counted_for(hop, vertices[: block.num_src]) for hop, block in enumerate(blocks)]
         return Sample(
             torch.from_numpy(vertices),
@@ -140,13 +201,12 @@ class Sampler(ABC):
         """Some hops, from the seeds outwards, by their keys: all vertices reached, seeds first, and each hop."""
 
     def _blocks(
-        self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
+        self, seeds: np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
-        ids = whole_numbers("seeds", np.asarray(seeds))
-        narrow = np.ascontiguousarray(ids, dtype=self._graph.indices.dtype)
-        if (other := narrow != ids).any():
+        narrow = np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype)
+        if (other := narrow != seeds).any():
             where = f"ids are {self._first} to {self._end - 1}"
-            raise InputError(f"seed {ids[other][0]} is not a vertex of this graph: {where}")
+            raise InputError(f"seed {seeds[other][0]} is not a vertex of this graph: {where}")
         vertices, drawn = self.draw_hops(narrow, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
         return vertices, [_block(*hop) for hop in drawn]
 
@@ -161,7 +221,7 @@ class KernelSampler(Sampler):
         return _kernels.HashSampler64(vertices) if self._graph.indices.dtype == WIDE else kind(vertices)
 
     def _blocks(
-        self, seeds: Tensor | np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
+        self, seeds: np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
         with _in_numbers():
             return super()._blocks(seeds, hops, epoch, batch, stream)

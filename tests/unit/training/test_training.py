@@ -188,7 +188,7 @@ def test_batches_are_one_permutation_that_does_not_depend_on_numbering():
 
 
 def test_seeds_of_one_hash_are_in_the_order_of_their_ids(monkeypatch):
-    monkeypatch.setattr("weft.sampling.batches.hashes", lambda ids, *key: ids.astype(np.uint64) % np.uint64(3))
+    monkeypatch.setattr("weft.sampling.sampler.hashes", lambda ids, *key: ids.astype(np.uint64) % np.uint64(3))
     original = np.random.default_rng(0).permutation(40)
     (only,) = Batches(np.arange(40), original, 40, seed=1).of(0)
     assert original[only].tolist() == sorted(range(40), key=lambda one: (one % 3, one))
