@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         state_kept,
     )
     from weft.nn.keyed_dropout import KeyedDropout
-    from weft.nn.layerwise import LayerwiseRunner, Pending
+    from weft.nn.layerwise import Layerwise, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers

@@ -6,9 +6,12 @@ before k answered from what was computed, call k stopped to hand out its input. 
 jumping-knowledge models too, holds one chunk at a time, and computes each convolution once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
@@ -19,7 +22,7 @@ from weft.nn.depths import edge_values_there
 from weft.nn.kept_state import Steps
 from weft.nn.rows import Pass, call_model
 from weft.placements import Program
-from weft.sampling import Sample
+from weft.sampling import NeighborSampler, Topology
 
 
 @dataclass
@@ -43,43 +46,53 @@ class _Suspend(Exception):
         self.pending = pending
 
 
-class LayerwiseRunner:
-    """Runs a model (in eval mode) chunk by chunk, stopping at its convolutions."""
+class RowsById(Protocol):
+    """Rows of all vertices, wherever they are."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model, self._convolutions = model, dict[MessagePassing, Convolution]()
-        self._steps = Steps(model)
+    def __getitem__(self, some: slice, /) -> np.ndarray:
+        """Those of some vertices in a row."""
 
-    def advance(
-        self,
-        x: Tensor,
-        outputs: Sequence[Tensor],
-        graph: object = None,
-        node_type: Tensor | None = None,
-    ) -> Pending | Tensor:
-        """Run a chunk's rows up to convolution number len(outputs), or to the model's result if there is none.
 
-        `outputs` are the results of the earlier convolutions for the same rows; `graph` has the values of edges, if any;
-        `node_type` is of these rows, if known.
-        """
-        run, there = Pass([len(x)] * 1000), edge_values_there(self._model, x.shape[-1], graph)
-        calls = iter(range(1000))
+class Layerwise:
+    """A model (in eval mode) one convolution at a time: what comes before it row by row, and then its edges."""
+
+    def __init__(
+        self, model: nn.Module, graph: Topology, features: RowsById, dtype: torch.dtype, threads: int = 1
+    ) -> None:
+        self._model, self._steps, self._convolutions = model, Steps(model), dict[MessagePassing, Convolution]()
+        self._graph, self._features, self._dtype = graph, features, dtype
+        self._sampler = NeighborSampler(graph, [-1], threads=threads)
+        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+    def up_to_next(self, some: slice, computed: Sequence[RowsById]) -> Pending | Tensor:
+        """The next convolution's inputs for some vertices, by the earlier ones' results; or the model's results."""
+        x = self._there(self._features[some]).to(self._dtype)
+        earlier = iter([self._there(rows[some]) for rows in computed])
+        types = getattr(self._graph, "vertex_type", None)
 
         def replay(conv: MessagePassing, rows: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-            call = next(calls)
-            if call == len(outputs):
+            known = next(earlier, None)
+            if known is None:
                 raise _Suspend(Pending(conv, rows, given))
-            return outputs[call]
+            return known
 
+        run, there = Pass([len(x)] * 1000), edge_values_there(self._model, x.shape[-1], self._graph)
         try:
             with self._steps.undone():  # it runs again for each chunk, and for each convolution
-                return call_model(self._model, x, run, replay, there, node_type)[0]
+                return call_model(
+                    self._model, x, run, replay, there, None if types is None else self._there(types[some])
+                )[0]
         except _Suspend as stop:
             return stop.pending
 
-    def convolve(self, pending: Pending, x: Tensor, sample: Sample) -> Tensor:
-        """The pending convolution on a sample of one block, whose sources' input rows are `x`."""
-        program = Program.of(sample).to(x.device)
+    def convolved(self, pending: Pending, some: tuple[int, int], rows: Callable[[Tensor], Tensor]) -> Tensor:
+        """A convolution's results for some vertices; `rows`: its inputs by vertex."""
+        sample = self._sampler.sample(np.arange(*some), 0, 0)
+        x, program = rows(sample.vertices).to(self._device), Program.of(sample).to(self._device)
         run = Pass([len(vertices) for vertices in program.vertices], program.keys)
         known = self._convolutions.setdefault(pending.conv, convolution_of(pending.conv))
         return convolve(pending.conv, x, 0, program, run, pending.given, known)
+
+    def _there(self, rows: np.ndarray) -> Tensor:
+        """Rows where the model is."""
+        return torch.from_numpy(np.array(rows)).to(self._device)

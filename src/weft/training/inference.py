@@ -2,12 +2,11 @@
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,7 +20,7 @@ from weft.graph import Features, Graph, vertex_ranges
 from weft.nn import (
     Decoupled,
     DecoupledModel,
-    LayerwiseRunner,
+    Layerwise,
     Pending,
     Steps,
     check_can_run,
@@ -33,20 +32,12 @@ from weft.nn import (
 from weft.placements import Cooperation
 from weft.plan import Settings, tp_decoupled
 from weft.quantities import size_of
-from weft.sampling import NeighborSampler
 from weft.scratch import scratch_array
 from weft.training.fetching import as_graph
 from weft.training.models import dtype_for, unused_by
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
-
-
-class RowsById(Protocol):
-    """Rows of all vertices, wherever they are."""
-
-    def __getitem__(self, some: slice, /) -> np.ndarray:
-        """Those of some vertices in a row."""
 
 
 @dataclass
@@ -115,7 +106,7 @@ def inferred(
             check_rows(model, graph.num_features)
         with torch.no_grad():
             store = _Store(graph.num_vertices, limit, scratch)
-            return _infer_layerwise(Layerwise(model, graph, dtype, threads), graph.num_vertices, threads, store)
+            return _infer_layerwise(Layerwise(model, graph, features, dtype, threads), graph, threads, store)
 
 
 def pieces_of(graph: Graph) -> list[tuple[int, int]]:
@@ -128,53 +119,19 @@ def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: 
     owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
     program = Cooperation(graph, plan, [-1] * model.depth, owners, Communicator()).whole_graph()
     entered: list[Tensor] = []
-    device = _device_of(model)
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     x = gather(features, program.vertices[0]).to(device, dtype)
     outputs = DecoupledModel(model, entering=entered.append)(x, program.to(device))
     return Inference(outputs.cpu().numpy(), entered[0].cpu().numpy())
 
 
-def _device_of(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-
-
-class Layerwise:
-    """A model one convolution at a time: what comes before it row by row, and then its edges."""
-
-    def __init__(self, model: nn.Module, graph: Graph, dtype: torch.dtype, threads: int) -> None:
-        self._graph, self._features, self._dtype, self._threads = graph, graph.features_to_train_on(), dtype, threads
-        self._runner, self._sampler = LayerwiseRunner(model), NeighborSampler(graph, [-1], threads=threads)
-        self._device = _device_of(model)
-
-    def up_to_next(self, some: slice, computed: Sequence[RowsById]) -> Pending | Tensor:
-        """The next convolution's inputs for some vertices, by the earlier ones' results; or the model's results."""
-        graph = self._graph
-        x = self._there(self._features[some]).to(self._dtype)
-        earlier = [self._there(rows[some]) for rows in computed]
-        types = None if graph.vertex_type is None else self._there(graph.vertex_type[some])
-        return self._runner.advance(x, earlier, graph, types)
-
-    def pieces(self) -> list[tuple[int, int]]:
-        """Vertices whose edges a convolution goes over at a time."""
-        return pieces_of(self._graph)
-
-    def convolved(self, pending: Pending, some: tuple[int, int], rows: Callable[[Tensor], Tensor]) -> Tensor:
-        """A convolution's results for some vertices; `rows`: its inputs by vertex."""
-        sample = self._sampler.sample(np.arange(*some), 0, 0)
-        return self._runner.convolve(pending, rows(sample.vertices).to(self._device), sample)
-
-    def _there(self, rows: np.ndarray) -> Tensor:
-        """Rows where the model is."""
-        return torch.from_numpy(np.array(rows)).to(self._device)
-
-
-def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_Store") -> Inference:
+def _infer_layerwise(layers: Layerwise, graph: Graph, threads: int, store: "_Store") -> Inference:
     """All convolutions, and what comes after the last one."""
     computed: list[np.ndarray] = []  # the convolutions' results so far
     entered, pending = np.empty(0), list[Pending]()  # the rows before the last one, and the one that is due, if any
 
     def inputs() -> Iterator[Tensor]:
-        for first in range(0, vertices, ROWS):
+        for first in range(0, graph.num_vertices, ROWS):
             reached = layers.up_to_next(slice(first, first + ROWS), computed)
             if isinstance(reached, Pending):
                 pending[:], reached = [reached], reached.inputs
@@ -186,7 +143,7 @@ def _infer_layerwise(layers: Layerwise, vertices: int, threads: int, store: "_St
         if not pending:
             return Inference(rows, entered)
         entered, there = rows[:, : pending[0].columns], partial(gather, rows, threads=threads)
-        computed.append(store.filled(layers.convolved(pending[0], some, there) for some in layers.pieces()))
+        computed.append(store.filled(layers.convolved(pending[0], some, there) for some in pieces_of(graph)))
 
 
 def _as_array(rows: Tensor) -> np.ndarray:

@@ -32,9 +32,9 @@ from weft.graph import (
     steps_folder,
     written_beside,
 )
-from weft.nn import Decoupled, Pending, check_rows, encoder_of
+from weft.nn import Decoupled, Layerwise, Pending, check_rows, encoder_of
 from weft.training.answers import table_of, told
-from weft.training.inference import ROWS, Layerwise, pieces_of
+from weft.training.inference import ROWS, pieces_of
 from weft.training.models import dtype_for
 from weft.training.trained_model import TrainedModel, load_model
 
@@ -88,7 +88,7 @@ class _Stages:
 
     def compute(self, vertices: int) -> int:
         """The model's results; which of the rows these are."""
-        call, pieces = 0, len(_Loaded.of(self._work).layers.pieces())
+        call, pieces = 0, len(_Loaded.of(self._work).pieces)
         while self.do(f"rows-{call}", -(-vertices // ROWS))[0]["pending"]:
             self.do(f"edges-{call}", pieces)
             call += 1
@@ -105,6 +105,7 @@ class _Loaded:
 
     trained: TrainedModel
     layers: Layerwise
+    pieces: list[tuple[int, int]]  # vertices whose edges a convolution goes over at a time
     what: str
 
     @staticmethod
@@ -115,8 +116,9 @@ class _Loaded:
         graph = Graph.open_lists(job["graph"]) if is_address(job["graph"]) else Graph.mapped(job["graph"])
         trained = load_model(Path(job["model"]), graph)
         dtype = dtype_for(trained.settings)
-        layers = Layerwise(encoder_of(trained.model).to(dtype).eval(), trained.graph, dtype, 1)
-        return _Loaded(trained, layers, job["what"])
+        model, features = encoder_of(trained.model).to(dtype).eval(), trained.graph.features_to_train_on()
+        layers = Layerwise(model, trained.graph, features, dtype)
+        return _Loaded(trained, layers, pieces_of(trained.graph), job["what"])
 
 
 class _Rows:
@@ -152,7 +154,7 @@ def _inputs(work: Work, call: int) -> _Rows:
 
 
 def _computed(work: Work, calls: int) -> list[_Rows]:
-    bounds = [0, *(end for _, end in _Loaded.of(work).layers.pieces())]
+    bounds = [0, *(end for _, end in _Loaded.of(work).pieces)]
     return [_Rows(work, f"edges-{call}", bounds) for call in range(calls)]
 
 
@@ -168,12 +170,12 @@ def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
 
 def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
     """Some results of a convolution."""
-    layers, inputs = _Loaded.of(work).layers, _inputs(work, call)
+    loaded, inputs = _Loaded.of(work), _inputs(work, call)
     with torch.no_grad():
-        pending = layers.up_to_next(slice(0, 1), _computed(work, call))
+        pending = loaded.layers.up_to_next(slice(0, 1), _computed(work, call))
         assert isinstance(pending, Pending)
-        some = layers.pieces()[index]
-        return _write(layers.convolved(pending, some, lambda ids: torch.from_numpy(inputs.of(ids.numpy()))), out)
+        some = loaded.pieces[index]
+        return _write(loaded.layers.convolved(pending, some, lambda ids: torch.from_numpy(inputs.of(ids.numpy()))), out)
 
 
 def _write(rows: Tensor, out: Path) -> TaskResult:

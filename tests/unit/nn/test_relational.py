@@ -8,7 +8,7 @@ from torch import nn
 from torch_geometric.nn import FiLMConv, GCNConv, RGATConv, RGCNConv
 
 from weft.errors import ConfigError, ModelError
-from weft.nn import BlockModel, LayerwiseRunner, build
+from weft.nn import BlockModel, Layerwise, build
 from weft.nn.conv import relations
 from weft.nn.conv.relations import by_destination, by_source
 from weft.placements.split import mark_relations
@@ -297,13 +297,14 @@ def test_layer_by_layer():
     model = build("rgcn", WIDE, 8, CLASSES, 2, relations=RELATIONS, widths=(WIDE, 4)).double().eval()
     graph, edge_index = typed_graph()
     x, node_type = rand(120, WIDE), torch.arange(120) % 2
-    runner, computed = LayerwiseRunner(model), []
-    sample = NeighborSampler(graph, [-1]).sample(torch.arange(120), 0, 0)
+    graph.vertex_type = node_type.numpy()
+    layers, computed = Layerwise(model, graph, x.numpy(), torch.float64), []
     with torch.no_grad():
         while True:
-            pending = runner.advance(x, computed, graph, node_type)
+            pending = layers.up_to_next(slice(0, 120), computed)
             if isinstance(pending, torch.Tensor):
                 break
-            computed.append(runner.convolve(pending, pending.inputs, sample))
+            rows = pending.inputs
+            computed.append(layers.convolved(pending, (0, 120), lambda ids, rows=rows: rows[ids]).numpy())
         want = model(x, edge_index, torch.from_numpy(graph.edge_type).long(), node_type)
     torch.testing.assert_close(pending, want, rtol=1e-10, atol=1e-10)
