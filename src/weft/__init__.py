@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from weft.plan import Plan, Settings
     from weft.plugins import register
     from weft.sampling import ListSampler
-    from weft.training import Interrupted, Loader, Objective, Result, Run, Trainer, VertexObjective, infer, parallel
+    from weft.stopping import Interrupted
+    from weft.training import Loader, Objective, Result, Run, Trainer, VertexObjective, infer, parallel
 else:
     __getattr__ = lazy_face(__name__)  # `weft info` need not wait for PyG
 

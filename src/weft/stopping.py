@@ -17,14 +17,38 @@ def heard() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def listening(note: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within it `note` is told of them, if this is the main thread: only there may handlers be set."""
+    """Within it `note` is told of them, if this is the main thread: only there may handlers be set.
+
+    Not of those that a program around Python hears, which has set what could not be put back.
+    """
     is_main = threading.current_thread() is threading.main_thread()
-    before = {signum: signal.signal(signum, note) for signum in heard() if is_main}
+    ours = [signum for signum in heard() if is_main and signal.getsignal(signum) is not None]
+    before = {signum: signal.signal(signum, note) for signum in ours}
     try:
         yield
     finally:
         for signum, handler in before.items():
-            signal.signal(signum, handler or signal.SIG_DFL)
+            signal.signal(signum, handler)
+
+
+class Interrupted(Exception):
+    """A run that was stopped by a signal (`signum`), after a whole batch. The command line exits with 128 + the signal."""
+
+    def __init__(self, signum: int, text: str) -> None:
+        super().__init__(text)
+        self.signum = signum
+
+
+class Interrupts:
+    """Signals that were noted, to be acted on after the batch in hand; a second SIGINT acts at once."""
+
+    signum: int | None = None
+
+    def note(self, signum: int, frame: FrameType | None) -> None:
+        """Another one has come. A queue sends SIGUSR1 before a job's time is up, a terminal SIGHUP when it is closed."""
+        if self.signum is not None and signum == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.signum = signum
 
 
 class Stopped(KeyboardInterrupt):

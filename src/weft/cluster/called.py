@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from weft.errors import ConfigError, WeftError, reason_of
-from weft.training import Interrupted
+from weft.stopping import Interrupted
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -17,6 +17,7 @@ from weft.commands.joining import joined_as, started
 from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.plan import check_workers
+from weft.stopping import Interrupted
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     with joined_as(parallel) as world:
         try:
             return _train(args, settings, graph, world)
-        except weft.training.Interrupted as stop:
+        except Interrupted as stop:
             if world.rank == 0:
                 print(f"weft: {stop}", file=sys.stderr)
             return 128 + stop.signum

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.fetching import as_graph
     from weft.training.inference import infer, inferred
-    from weft.training.interrupts import Interrupted
     from weft.training.loader import Loader, check_alike, joined
     from weft.training.models import check_plan, dtype_for, make_model, unused_by, variant_of
     from weft.training.objectives import (

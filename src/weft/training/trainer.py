@@ -17,12 +17,11 @@ from weft.exchange import World
 from weft.graph import Graph
 from weft.keys import generators_kept
 from weft.plan import Plan, Settings
-from weft.stopping import SIGNALS
+from weft.stopping import SIGNALS, Interrupted, Interrupts, listening
 from weft.training.batches import Batch
 from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.gradients import sum_gradients
-from weft.training.interrupts import Interrupted, Interrupts
 from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective, check_trained
 from weft.training.run import Run
@@ -85,11 +84,11 @@ class Trainer:
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
-        before = torch.get_num_threads()
+        before, interrupts = torch.get_num_threads(), Interrupts()
         self.run.prepare()
         try:
             with generators_kept(), self._saved:
-                with Interrupts() as interrupts:
+                with listening(interrupts.note):
                     self._train(interrupts)
                 with self.world.during("the end"):
                     result = self._finish()

@@ -26,6 +26,7 @@ from weft.keys import seeded
 from weft.nn import sums
 from weft.plan import Settings, split
 from weft.sampling import Batches, NeighborSampler
+from weft.stopping import Interrupts, listening
 from weft.training import (
     EpochEnded,
     Finished,
@@ -44,7 +45,6 @@ from weft.training import (
     set_up,
 )
 from weft.training.batches import PrefetchingFeed
-from weft.training.interrupts import Interrupts
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 from weft.training.trainer import rate
@@ -992,7 +992,7 @@ def test_signals_that_a_program_around_python_hears_are_left_to_it(monkeypatch):
     before = signal.getsignal(signal.SIGUSR1)
     with monkeypatch.context() as patch:
         patch.setattr(signal, "getsignal", lambda signum: None)
-        with Interrupts():
+        with listening(Interrupts().note):
             patch.undo()
             assert signal.getsignal(signal.SIGUSR1) is before
 
