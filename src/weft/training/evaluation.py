@@ -13,11 +13,11 @@ from torch import Tensor
 from weft.errors import InputError, TrainingError
 from weft.graph import SPLITS
 from weft.nn import Steps
-from weft.training.averages import of_first_worker
 from weft.training.inference import inferred
 from weft.training.meanwhile import meanwhile, nothing
 from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
+from weft.training.same_values import of_first_worker
 
 _ROUNDING = 1e-5  # by how much figures of two workers may differ
 

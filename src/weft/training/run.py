@@ -20,11 +20,11 @@ from weft.placements import Program
 from weft.plan import Plan, check_device, check_variant
 from weft.training.batches import Batch, Feed, Part, lasting
 from weft.training.beside import Beside, LoopDraws, check_draws
-from weft.training.first_values import take_first_values
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, unused_by, variant_of
 from weft.training.objectives import wrapped_by
+from weft.training.same_values import take_first_values
 from weft.training.staging import name_of
 
 _KEPT = (

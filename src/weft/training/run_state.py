@@ -20,13 +20,13 @@ from weft.nn import NOTHING_KEPT, Kept, Unlisted, learned_by
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
-from weft.training.averages import averages_of_all, set_averages, take_first_workers
 from weft.training.batches import ScheduleState
 from weft.training.checkpoint import Checkpoint
 from weft.training.events import Event, Notice
 from weft.training.meanwhile import meanwhile
 from weft.training.own_code import code_of, edited
 from weft.training.run import Run
+from weft.training.same_values import averages_of_all, set_averages, take_first_workers
 
 
 @dataclass

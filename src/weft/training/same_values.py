@@ -1,0 +1,97 @@
+"""What a model begins with, and what batch normalisation keeps: alike on all workers, or the first one's where that counts.
+
+Of running averages each worker keeps its own rows'; those of the first one are the model's.
+"""
+
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from weft.errors import ModelError
+from weft.exchange import Communicator
+from weft.nn import built_with, running_averages
+
+
+def take_first_values(model: nn.Module, comm: Communicator) -> None:
+    """Give this worker's parameters and buffers the first worker's values. All workers call this together."""
+    if comm.size == 1:
+        return
+    named = [*model.named_parameters(), *model.named_buffers()]
+    tensors = [tensor.detach() for _, tensor in named]
+    form = zlib.crc32(repr([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]).encode())
+    mine = _as_bytes(tensors)
+    built = zlib.crc32(repr(built_with(model)).encode())
+    told = torch.stack(comm.gather(torch.tensor([form, built, zlib.crc32(mine)])))
+    if others := (told[:, 0] != told[0, 0]).nonzero().flatten().tolist():
+        raise ModelError(
+            f"worker {others[0]} has another model than worker 0 (other parameters or buffers, or of another shape): build "
+            f"the same on all workers"
+        )
+    if others := (told[:, 1] != told[0, 1]).nonzero().flatten().tolist():
+        raise ModelError(
+            f"worker {others[0]} has another model than worker 0 (layers of the same shape that were built with other "
+            f"numbers, such as those of dropout): build the same on all workers"
+        )
+    if (told != told[0]).any():
+        _take(tensors, comm.share(mine))
+
+
+@contextmanager
+def of_first_worker(model: nn.Module, comm: Communicator) -> Iterator[None]:
+    """Within it all workers have the first one's, as a saved model has; then their own again. All call it together."""
+    averages = running_averages(model)
+    if comm.size == 1 or not averages:
+        yield
+        return
+    before = {name: buffer.clone() for name, buffer in averages.items()}
+    take_first_workers(model, comm)
+    try:
+        yield
+    finally:
+        set_averages(model, before)
+
+
+def take_first_workers(model: nn.Module, comm: Communicator) -> None:
+    """All workers have the first one's from now on. All call it together."""
+    averages = running_averages(model).values()
+    if comm.size > 1 and averages:
+        _take(averages, comm.share(_as_bytes(averages) if comm.rank == 0 else None))
+
+
+def averages_of_all(model: nn.Module, comm: Communicator) -> list[dict[str, Tensor]]:
+    """Every worker's, in their order; none, where a model has none or is alone. All call it together."""
+    averages = running_averages(model)
+    if comm.size == 1 or not averages:
+        return []
+    mine = np.frombuffer(_as_bytes(averages.values()), dtype=np.uint8)
+    ((theirs, counts),) = comm.arrays_to_all([mine], "checkpoint")
+    parts = np.split(theirs, np.cumsum(counts)[:-1])
+    parts[comm.rank] = mine
+    return [dict(zip(averages, _apart(part.tobytes(), averages.values()), strict=True)) for part in parts]
+
+
+def set_averages(model: nn.Module, values: dict[str, Tensor]) -> None:
+    """Give a model other ones, by name."""
+    with torch.no_grad():
+        for name, buffer in running_averages(model).items():
+            buffer.copy_(values[name])
+
+
+def _as_bytes(tensors: Collection[Tensor]) -> bytes:
+    return b"".join(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors)
+
+
+def _apart(data: bytes, like: Collection[Tensor]) -> list[Tensor]:
+    """What `_as_bytes` was given, which were others like these."""
+    parts = torch.frombuffer(bytearray(data), dtype=torch.uint8).split([tensor.nbytes for tensor in like])
+    return [part.clone().view(tensor.dtype).view(tensor.shape) for part, tensor in zip(parts, like, strict=True)]
+
+
+def _take(tensors: Collection[Tensor], data: bytes) -> None:
+    with torch.no_grad():
+        for tensor, value in zip(tensors, _apart(data, tensors), strict=True):
+            tensor.copy_(value)
