@@ -1,6 +1,6 @@
 """What if: answers of the planner for clusters that need not be here, from one process."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -64,13 +64,13 @@ class WhatIf:
             scaled = cluster.scaled_to(count)
             self._check(scaled)
             full, rest = divmod(most, seeds * scaled.workers)
-            same = self._scaled(cluster, scaled, seeds * cluster.workers)
-            grown = self._scaled(cluster, scaled, seeds * scaled.workers, full if rest else None)
             with self._parts_for(scaled) as parts:
                 power = scaled.power(self._on_device(scaled))
-                strong.add(count, same(parts), scaled, power)
+                strong.add(count, self._scaled(parts, cluster, scaled, seeds * cluster.workers), scaled, power)
                 if full and not self._settings.sampling.full_graph:
-                    weak.add(count, grown(parts), scaled, power / scaled.workers, full)
+                    first = full if rest else None
+                    grown = self._scaled(parts, cluster, scaled, seeds * scaled.workers, first)
+                    weak.add(count, grown, scaled, power / scaled.workers, full)
         return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
@@ -96,7 +96,7 @@ class WhatIf:
         key = (batch, cluster.shares(), self._room(cluster), self._on_device(cluster), *cluster.host_of.tolist())
         if key not in self._planners:
             with self._parts_for(cluster) as graph:
-                self._planners[key] = self._planner_for(cluster, batch)(graph)
+                self._planners[key] = self._planner_for(graph, cluster, batch)
         return self._planners[key]
 
     def _check(self, cluster: Cluster) -> None:
@@ -113,44 +113,34 @@ class WhatIf:
     def _room(self, cluster: Cluster) -> float:
         return cluster.cache_room(self._on_device(cluster))
 
-    def _planner_for(self, cluster: Cluster, batch: int, first: int | None = None) -> Callable[[Graph], Planner]:
-        """What makes a planner of a graph in as many parts; `first`: of an epoch of so many batches, the first ones."""
-        hosts, on_device = cluster.host_of.tolist(), self._on_device(cluster)
+    def _planner_for(self, graph: Graph, cluster: Cluster, batch: int, first: int | None = None) -> Planner:
+        """A planner of a graph in as many parts; `first`: of an epoch of so many batches, the first ones."""
+        torch.set_num_threads(self._settings.parallel.threads or 1)
+        hosts, on_device, settings = cluster.host_of.tolist(), self._on_device(cluster), self._settings
+        owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else Owners(np.array([0, graph.num_vertices]))
+        said = {"sample_on"} if settings.parallel.sample_on != "auto" else set()
+        if not on_device:
+            remedy = "give the cluster file a [device] table"
+            refuse(settings, {"cache_per", *said}, "workers that compute on processors", remedy)
+        objective = objective_for(graph, settings)
+        task = task_of(settings, self._depth, batch, objective, len(hosts), on_device)
+        if first is not None:
+            task = _of_first(task, first, batch, objective.count("train"))
+        workers = Workers(owners, hosts, memory=self._room(cluster))
+        return Planner(objective.graph, self._model, task, workers, self._progress)
 
-        def made(graph: Graph) -> Planner:
-            torch.set_num_threads(self._settings.parallel.threads or 1)
-            one = Owners(np.array([0, graph.num_vertices]))
-            owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else one
-            return self._made(graph, Workers(owners, hosts, memory=self._room(cluster)), batch, on_device, first)
-
-        return made
-
-    def _scaled(
-        self, cluster: Cluster, scaled: Cluster, batch: int, first: int | None = None
-    ) -> Callable[[Graph], Planner]:
+    def _scaled(self, parts: Graph, cluster: Cluster, scaled: Cluster, batch: int, first: int | None = None) -> Planner:
         """The same for another number of hosts; of the present one it is the planner whose layers were timed already."""
         anew = partitioned_anew(self._graph, cluster.workers, self._partitions)
         if first is not None or scaled.workers != cluster.workers or anew:
-            return self._planner_for(scaled, batch, first)
-        known = self.planner(cluster, batch)
-        return lambda parts: known
+            return self._planner_for(parts, scaled, batch, first)
+        return self.planner(cluster, batch)
 
     @contextmanager
     def _parts_for(self, cluster: Cluster) -> Iterator[Graph]:
         """The graph in a part for each worker."""
         with scratch_folder() as folder:
             yield self._partitioned(cluster.workers, cluster.shares(), folder)
-
-    def _made(self, graph: Graph, workers: Workers, batch: int, on_device: bool, first: int | None) -> Planner:
-        said = {"sample_on"} if self._settings.parallel.sample_on != "auto" else set()
-        if not on_device:
-            remedy = "give the cluster file a [device] table"
-            refuse(self._settings, {"cache_per", *said}, "workers that compute on processors", remedy)
-        objective = objective_for(graph, self._settings)
-        task = task_of(self._settings, self._depth, batch, objective, len(workers.hosts), on_device)
-        if first is not None:
-            task = _of_first(task, first, batch, objective.count("train"))
-        return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
         graph = self._graph
