@@ -1,9 +1,11 @@
 """Planning for a run: its settings as the planner's task, a planner that all workers make together, and its answer."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -14,7 +16,7 @@ from weft.graph import Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
-from weft.planner import Answer, Cluster, Planner, Sampling, Task, Workers
+from weft.planner import STAGES, Answer, Cluster, Planner, Sampling, Task, Workers
 from weft.sampling import DeviceLists
 from weft.training.objectives import Objective, objective_for
 from weft.training.staging import device_of, lanes_of
@@ -128,3 +130,13 @@ def answer_for_all(
     `also`, `epochs`: as Planner.answer has them. All workers call this together.
     """
     return Answer.from_dict(comm.decided(lambda: planner.answer(cluster, also, epochs).as_dict()))
+
+
+def told_by_all(
+    comm: Communicator, seconds: float, stages: Mapping[str, float], processor: Mapping[str, float], times: float = 1.0
+) -> tuple[float, dict[str, float], dict[str, np.ndarray]]:
+    """So many times what each worker spent: the most, the most by stage, and that of each one's processor by stage."""
+    mine = [seconds, *(spent.get(stage, 0.0) for spent in (stages, processor) for stage in STAGES)]
+    told = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * times
+    most, by_worker = told.max(0).tolist(), told.T[1 + len(STAGES) :]
+    return most[0], dict(zip(STAGES, most[1:], strict=False)), dict(zip(STAGES, by_worker, strict=True))

@@ -7,12 +7,12 @@ import math
 import os
 import statistics
 import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 
 from weft.exchange import Communicator, World
 from weft.graph import Graph, ProgressCallback, communities
@@ -20,7 +20,7 @@ from weft.plan import Plan, Settings
 from weft.planner import STAGES, Answer, Cluster, Observation, Planner, prediction_error, prior, refined, shared
 from weft.scratch import scratch_folder
 from weft.training.models import make_model
-from weft.training.planning import planner_for
+from weft.training.planning import planner_for, told_by_all
 from weft.training.trainer import Trainer
 
 # Small, but with every kind of work in it, and more rows than processors keep near them.
@@ -205,10 +205,7 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     trainer.train_epoch(epoch)
     comm.barrier()
     took = time.perf_counter() - start
-    now, worked = trainer.meter.seconds(), trainer.meter.processor()
-    mine = [took, *(now.get(s, 0.0) - elapsed.get(s, 0.0) for s in STAGES)]
-    mine += [worked.get(s, 0.0) - busy.get(s, 0.0) for s in STAGES]
-    gathered = torch.stack(comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy()
-    seconds = {stage: float(gathered[:, 1 + at].max()) for at, stage in enumerate(STAGES)}
-    processor = {stage: gathered[:, 1 + len(STAGES) + at] for at, stage in enumerate(STAGES)}
-    return float(gathered[:, 0].max()), seconds, processor
+    now, worked = Counter(trainer.meter.seconds()), Counter(trainer.meter.processor())
+    now.subtract(elapsed)
+    worked.subtract(busy)
+    return told_by_all(comm, took, now, worked)

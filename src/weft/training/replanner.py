@@ -3,11 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-import torch
-
 from weft.plan import Plan
 from weft.planner import STAGES, Answer, Cluster, Observation, Planner, probe_cluster_again, refined, shared
-from weft.training.planning import answer_for_all
+from weft.training.planning import answer_for_all, told_by_all
 from weft.training.trainer import Trainer
 
 Keep = Callable[[Cluster], str]  # keeps what is known of the cluster for later runs, and says where; or nothing
@@ -69,11 +67,9 @@ class Replanner:
     def _observed(self) -> Observation:
         """An epoch by the plan in use, as the batches tell that counted."""
         whole = len(self._trainer.loader) / self._steps
-        mine = [self._seconds, *(spent[stage] for spent in self._spent for stage in STAGES)]
-        told = torch.stack(self._trainer.run.comm.gather(torch.tensor(mine, dtype=torch.float64))).numpy() * whole
-        seconds = {stage: float(told[:, at].max()) for at, stage in enumerate(STAGES, 1)}
-        processor = {stage: told[:, at] for at, stage in enumerate(STAGES, 1 + len(STAGES))}
-        return Observation(self._planner, self._trainer.parallel, float(told[:, 0].max()), seconds, processor)
+        stages, processor = self._spent
+        told = told_by_all(self._trainer.run.comm, self._seconds, stages, processor, whole)
+        return Observation(self._planner, self._trainer.parallel, *told)
 
     def keep(self) -> str:
         """Keep what was learned for later runs; says where, or nothing."""
