@@ -113,6 +113,7 @@ class Convolution(ABC):
     alongside: ClassVar[frozenset[str]] = frozenset()  # other rows that it is given, by name
     passes_on: ClassVar[bool] = False  # of rows that stay from epoch to epoch, does it make some that stay?
     unrolls: ClassVar[bool] = False  # is it taken apart into hops, each of which runs as a convolution of its own?
+    narrower_travels: bool = False  # of inputs and results, for the map may be made before the merge or behind it?
     adds_up: bool = False  # are edges just summed (or averaged), so that each may count for another number?
     # How rows are mixed in decoupled models: gcn, mean, sum, attention, relations; None: it can't be.
     mixing: str | None = None
@@ -149,7 +150,8 @@ class Convolution(ABC):
 
         `wide`, `out`: columns in and out. `raw`: numbers of a row as it comes in: inputs need no gradient.
         """
-        return raw, raw
+        cost = min(raw, 2 * out) if self.narrower_travels else raw
+        return cost, cost
 
     def sliced(self, wide: int, out: int) -> Sliced:
         """What it holds where columns are sliced (plan tp)."""

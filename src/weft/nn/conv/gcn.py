@@ -18,7 +18,7 @@ class Gcn(Convolution):
     module: ClassVar[type] = GCNConv
 
     takes_columns: ClassVar[bool] = True
-    adds_up, mixing = True, "gcn"
+    adds_up, narrower_travels, mixing = True, True, "gcn"
 
     @classmethod
     def serves(cls, conv: GCNConv) -> bool:
@@ -38,10 +38,6 @@ class Gcn(Convolution):
         else:
             rows = dense(conv.lin, sums_once(call))
         return rows if conv.bias is None else rows + conv.bias
-
-    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """The narrower of inputs and results travels."""
-        return min(raw, 2 * out), min(raw, 2 * out)
 
 
 def sums_plainly(conv: MessagePassing) -> bool:

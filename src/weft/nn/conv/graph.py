@@ -15,7 +15,7 @@ class GraphSums(Convolution):
     module: ClassVar[type] = GraphConv
 
     takes_columns: ClassVar[bool] = True
-    adds_up = True
+    adds_up, narrower_travels = True, True
 
     @classmethod
     def serves(cls, conv: GraphConv) -> bool:
@@ -30,7 +30,3 @@ class GraphSums(Convolution):
             return layer.merge_and_map(merge, name, x, (left.weight, right.weight), left.bias)
         merged, own = layer.inputs.once(name, x, lambda: layer.merge_with_own(merge, x))
         return dense(right, own, dense(left, merged))
-
-    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """The narrower of inputs and results travels."""
-        return min(raw, 2 * out), min(raw, 2 * out)

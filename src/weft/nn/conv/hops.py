@@ -43,7 +43,7 @@ class HopSums(Convolution):
     module: ClassVar[type] = DegreeHop
 
     takes_columns: ClassVar[bool] = True
-    adds_up = True
+    adds_up, narrower_travels = True, True
     passes_on: ClassVar[bool] = True
 
     def run(self, call: Call) -> Tensor:
@@ -51,10 +51,6 @@ class HopSums(Convolution):
         if call.layer.inputs.stay(call.x):
             call.program.keep(out, call.depth + 1)
         return out
-
-    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """Rows are as wide behind it."""
-        return min(raw, 2 * out), min(raw, 2 * out)
 
 
 class Unrolled(Convolution):

@@ -20,6 +20,7 @@ class Sage(Convolution):
         super().__init__(conv)
         self._merge, self._reduce = merge_by(conv.aggr), REDUCE[conv.aggr]
         self.adds_up, self.mixing = conv.aggr != "max", "mean" if conv.aggr == "mean" else None
+        self.narrower_travels = self.adds_up and not conv.project
 
     @classmethod
     def serves(cls, conv: SAGEConv) -> bool:
@@ -39,11 +40,6 @@ class Sage(Convolution):
         else:
             out = self._dense(call, plain and plain_own)
         return F.normalize(out, p=2.0, dim=-1) if conv.normalize else out
-
-    def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
-        """The narrower of inputs and results travels, if it is linear."""
-        cost = min(raw, 2 * out) if self.adds_up and not self.conv.project else raw
-        return cost, cost
 
     def _dense(self, call: Call, plain: bool) -> Tensor:
         conv, layer, x = self.conv, call.layer, call.x
