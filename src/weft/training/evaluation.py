@@ -99,7 +99,7 @@ def _sampled(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tenso
 def _exact(run: Run, vertices: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
     """All rows, on the first worker, which infers over the whole graph: all neighbours count. Others wait, however long."""
     work: Callable[[], Tensor | None] = partial(_inferred, run, vertices) if run.world.rank == 0 else nothing
-    rows = meanwhile(run.comm, work, _not_inferred)
+    rows = meanwhile(run.comm, work, TrainingError, "infer over the whole graph, to evaluate exactly")
     return iter([] if rows is None else [(vertices, rows)])
 
 
@@ -109,10 +109,6 @@ def _inferred(run: Run, vertices: np.ndarray) -> Tensor:
     with torch.no_grad(), there, run.exactly():
         outputs = inferred(run.encoder, run.objective.graph, run.dtype, run.threads).outputs
         return torch.from_numpy(outputs[vertices]).to(run.device)
-
-
-def _not_inferred(worker: int) -> Exception:
-    return TrainingError(f"worker {worker} could not infer over the whole graph, to evaluate exactly: see what it says")
 
 
 _OUTPUTS = {"sampled": _sampled, "exact": _exact}

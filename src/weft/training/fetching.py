@@ -11,6 +11,8 @@ from weft.exchange import Communicator, World
 from weft.graph import Graph, RemoteGraph, is_address
 from weft.training.meanwhile import meanwhile, nothing
 
+_COULD_NOT = "get what its host needs of the graph"
+
 
 def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeout: float) -> Graph:
     """A graph, wherever it comes from: a directory of Weft's, an address, or PyG. All workers call this together.
@@ -30,8 +32,8 @@ def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeou
     if not is_address(graph):
         return Graph.open(graph)
     comm = world.communicator()
-    remote = meanwhile(comm, partial(RemoteGraph, graph, timeout), _not_fetched)
-    meanwhile(comm, remote.fetch_lists if _is_first(world) else nothing, _not_fetched)
+    remote = meanwhile(comm, partial(RemoteGraph, graph, timeout), StorageError, _COULD_NOT)
+    meanwhile(comm, remote.fetch_lists if _is_first(world) else nothing, StorageError, _COULD_NOT)
     comm.close()
     return Graph.of_remote(remote)
 
@@ -41,14 +43,9 @@ def fetch_rows(remote: RemoteGraph, ranges: Sequence[tuple[int, int]] | None, wo
 
     All workers call this together.
     """
-    meanwhile(comm, partial(remote.fetch_rows, ranges) if _is_first(world) else nothing, _not_fetched)
+    meanwhile(comm, partial(remote.fetch_rows, ranges) if _is_first(world) else nothing, StorageError, _COULD_NOT)
 
 
 def _is_first(world: World) -> bool:
     """Is this worker the first of its host?"""
     return world.hosts.index(world.hosts[world.rank]) == world.rank
-
-
-def _not_fetched(worker: int) -> Exception:
-    """What another worker's failure is here."""
-    return StorageError(f"worker {worker} could not get what its host needs of the graph: see what it says")

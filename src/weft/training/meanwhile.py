@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from weft.errors import WeftError
 from weft.exchange import Communicator
 
 T = TypeVar("T")
@@ -16,10 +17,10 @@ def nothing() -> None:
     """The other workers' part."""
 
 
-def meanwhile(comm: Communicator, work: Callable[[], T], failure: Callable[[int], Exception]) -> T:
+def meanwhile(comm: Communicator, work: Callable[[], T], failure: type[WeftError], could_not: str) -> T:
     """Do this worker's part of some work, in a thread of its own; when all have done theirs, its result.
 
-    All workers call this together. `failure`: of which worker's this is, where its part failed, what the others raise.
+    All workers call this together. `failure`: what the others raise where one failed; `could_not`: what that one was to do.
     """
     if comm.size == 1:
         return work()
@@ -41,6 +42,6 @@ def meanwhile(comm: Communicator, work: Callable[[], T], failure: Callable[[int]
         if mine == _FAILED:
             raise failed[0]
         if _FAILED in states:
-            raise failure(states.index(_FAILED))
+            raise failure(f"worker {states.index(_FAILED)} could not {could_not}: see what it says")
         if _AT_WORK not in states:
             return made[0]

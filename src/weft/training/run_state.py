@@ -28,6 +28,8 @@ from weft.training.own_code import code_of, edited
 from weft.training.run import Run
 from weft.training.same_values import averages_of_all, set_averages, take_first_workers
 
+_COULD_NOT = "read its checkpoints"
+
 
 @dataclass
 class Progress:
@@ -158,7 +160,7 @@ class RunState:
     def _settle(self) -> None:
         """Wait for the first worker's writes, however slow its disk is; what they fail with is for it to raise."""
         with self._meter.stage("checkpoint"):
-            meanwhile(self._comm, self._writer.settle, _failed)
+            meanwhile(self._comm, self._writer.settle, StorageError, _COULD_NOT)
 
     def _save(self, folder: Path, progress: Progress, averages: list[dict[str, Tensor]]) -> None:
         with self._meter.stage("checkpoint"):
@@ -279,7 +281,7 @@ class RunState:
                 raise refused
             return None if found is None else [str(found.folder), found.state, found.problems]
 
-        found, refused = meanwhile(comm, look if comm.rank == 0 else lambda: (None, None), _failed)
+        found, refused = meanwhile(comm, look if comm.rank == 0 else lambda: (None, None), StorageError, _COULD_NOT)
         shared = comm.decided(told)
         if shared is None or comm.size == 1:
             return found
@@ -360,11 +362,6 @@ class RunState:
         if self._folder is None:
             return f"{where}; nothing was saved, for no checkpoint folder is set"
         return f"{where}; go on with --resume"
-
-
-def _failed(worker: int) -> Exception:
-    """What another worker's failure is here."""
-    return StorageError(f"worker {worker} could not read its checkpoints: see what it says")
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
