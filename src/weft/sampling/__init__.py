@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from weft.sampling.negatives import VerticesByType, batch_negatives, uniform_negatives
     from weft.sampling.sampler import (
         Batches,
+        MakeSampler,
         NeighborSampler,
         Numbering,
         Sampler,

@@ -5,7 +5,7 @@ The batches of an epoch are slices of one global permutation, the same whoever m
 
 import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar, TypedDict, Unpack
 
@@ -281,6 +281,9 @@ class Numbering:
         with _in_numbers():
             count = self._kernel.number(ids, unique, slots)
         return unique[:count].copy(), np.split(slots, np.cumsum([len(part) for part in parts])[:-1])
+
+
+MakeSampler = Callable[..., Sampler]  # as `make_sampler`
 
 
 def make_sampler(

@@ -411,9 +411,7 @@ class PrefetchingFeed(Feed):
             inputs, here = inputs_of(parts)
             rows = self.store.fetch_all(inputs, lane, here)
         with self.meter.stage("compute"):
-            for part, part_rows in zip(parts, rows, strict=True):
-                part.x = part_rows
-                part.program.fetched(part_rows, self.merge)
+            give(parts, rows, self.merge)
         return Prepared(parts)
 
     def _drawn(self, order: Order, lane: int) -> list[Part]:
@@ -430,6 +428,13 @@ class PrefetchingFeed(Feed):
 def inputs_of(parts: Sequence[Part]) -> tuple[list[Tensor], bool]:
     """The vertices whose rows some parts need, of each; and are all of them here?"""
     return [part.program.vertices[0] for part in parts], all(part.program.here for part in parts)
+
+
+def give(parts: Sequence[Part], rows: Sequence[Tensor], merge: Merge | None = None) -> None:
+    """The rows of the parts' inputs have come."""
+    for part, part_rows in zip(parts, rows, strict=True):
+        part.x = part_rows
+        part.program.fetched(part_rows, merge)
 
 
 @dataclass(eq=False)

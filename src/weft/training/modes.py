@@ -35,12 +35,11 @@ from weft.plugins import SAMPLERS
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
-from weft.training.drawing import Drawing, Span, drawing_on
 from weft.training.fetching import fetch_rows
 from weft.training.migration import Merging, Migration, TimeSteps
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
-from weft.training.staging import DeviceFeed, lanes_of
+from weft.training.staging import DeviceFeed, Drawing, Span, drawing_on, lanes_of
 from weft.training.team import Demands, ManyWorkers, OneWorker, TrainingTeam, When, owners_of
 from weft.training.trial import Trial, rivals
 

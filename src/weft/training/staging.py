@@ -1,4 +1,4 @@
-"""The device that a worker computes on, and how what is made ready in host memory gets there."""
+"""The device that a worker computes on, how what is made ready in host memory gets there, and where neighbours are drawn."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,14 +7,19 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from weft.devices import used_here
+from weft.devices import memory_of, used_here
 from weft.errors import ConfigError, reason_of
 from weft.exchange import World
 from weft.features import DeviceStore
+from weft.graph import Graph
 from weft.operations import has_kernels, why_no_kernels
 from weft.plan import Settings
+from weft.quantities import as_size
+from weft.sampling import DeviceLists, MakeSampler, NeighborSampler, make_sampler
 from weft.threads import usual_threads
-from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, inputs_of
+from weft.training.batches import Order, Part, PrefetchingFeed, Prepared, give, inputs_of
+
+Span = tuple[int, int] | None  # the vertices whose lists are read; None: all
 
 
 def lanes_of(settings: Settings, workers: int, on_device: bool) -> int:
@@ -52,13 +57,13 @@ class DeviceFeed(PrefetchingFeed):
             if self._cuda:
                 torch.cuda.current_stream(self.device).synchronize()  # this thread has nothing better to do
         if not self.store.exchanges:
-            _give(parts, rows())
+            give(parts, rows())
         return Prepared(parts, partial(self._hand_over, rows))
 
     def _hand_over(self, rows: Callable[[], list[Tensor]], parts: list[Part]) -> None:
         """Only the thread that computes exchanges rows with other devices."""
         if self.store.exchanges:
-            _give(parts, rows())
+            give(parts, rows())
         used_here([[part.x, part] for part in parts])
 
 
@@ -68,13 +73,6 @@ def _begin(begin_thread: Callable[[], None] | None, stream: torch.cuda.Stream | 
         begin_thread()
     if stream is not None:
         torch.cuda.set_stream(stream)
-
-
-def _give(parts: list[Part], rows: list[Tensor]) -> None:
-    """The rows of the parts' inputs have come."""
-    for part, part_rows in zip(parts, rows, strict=True):
-        part.x = part_rows
-        part.program.fetched(part_rows)
 
 
 def device_of(wanted: str | torch.device, world: World) -> torch.device:
@@ -108,3 +106,41 @@ def device_of(wanted: str | torch.device, world: World) -> torch.device:
 def name_of(device: torch.device) -> str:
     """A device for a person."""
     return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """What makes the samplers, and what a person is told of it."""
+
+    make: MakeSampler = make_sampler
+    told: str = ""
+
+
+def drawing_on(device: torch.device, settings: Settings, graph: Graph, span: Span) -> Drawing:
+    """On the device where the settings say so, or leave it open and it is possible."""
+    wanted = settings.parallel.sample_on
+    if device.type == "cpu":
+        return Drawing()
+    reason = "as sample_on says" if wanted == "cpu" else _against(device, settings, graph, span)
+    if not reason:
+        return Drawing(DeviceLists(graph, device, span).make_sampler, f"drawn on {device}")
+    if wanted == "device":
+        raise ConfigError(f"sample_on = 'device' is not possible: {reason}; set sample_on = 'auto'")
+    return Drawing(told=f"drawn on the CPU ({reason})")
+
+
+def _against(device: torch.device, settings: Settings, graph: Graph, span: Span) -> str:
+    """Why neighbours can't be drawn on a device; nothing, where they can."""
+    sampling = settings.sampling
+    if sampling.sampler != NeighborSampler.name or sampling.weighted:
+        how = "by weight" if sampling.weighted else f"by sampler {sampling.sampler!r}"
+        return f"devices draw uniformly, not {how}"
+    if not has_kernels(device):
+        return f"there is no Triton for {device}"
+    asked, fanout = settings.parallel.sample_on == "device", max(sampling.fanouts or (0,))
+    if fanout > (most := DeviceLists.most if asked else DeviceLists.unasked):
+        return f"{'' if asked else 'unasked, '}devices draw up to {most:,} neighbours of a vertex, not {fanout:,}"
+    needed, room = DeviceLists.nbytes(graph, span), int(DeviceLists.share * memory_of(device))
+    if needed > room:
+        return f"the lists take {as_size(needed)}, and half of the device's free memory is {as_size(room)}"
+    return ""

@@ -27,9 +27,8 @@ from weft.keys import Stream
 from weft.nn import Met, convolutions
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings, check_cache
-from weft.sampling import SeedBalance, dealt
+from weft.sampling import MakeSampler, SeedBalance, dealt
 from weft.threads import yield_to_others
-from weft.training.drawing import MakeSampler
 from weft.training.objectives import Examples, Targets
 
 UNPARTITIONED = (
