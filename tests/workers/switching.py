@@ -13,9 +13,8 @@ from weft.plan import Plan, Settings, gdp
 from weft.planner import Answer, Prediction
 from weft.training import Trainer, make_model
 from weft.training import trial as trials
-from weft.training.pace import Pace
 from weft.training.trial import Trial
-from weft.training.watch import Watch
+from weft.training.watch import Pace, Watch
 
 PLANS = [
     Plan(("local", "local"), cache=0.3),

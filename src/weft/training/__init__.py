@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.training.answers import table_of, told
     from weft.training.checkpoint import check_new, check_place, check_room, checkpoint_damage
     from weft.training.events import EpochEnded, Event, Finished, Notice, Planned, Started, Stepped
     from weft.training.fetching import as_graph
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from weft.training.shards import embed_by_tasks, infer_task
     from weft.training.staging import device_of, name_of
     from weft.training.start import described, expected, measured_cluster, trainer_for
-    from weft.training.trained_model import TrainedModel, load_model, save_model
+    from weft.training.trained_model import TrainedModel, load_model, save_model, table_of, told
     from weft.training.trainer import Result, Trainer
     from weft.training.what_if import WhatIf, partitioned_anew
 else:

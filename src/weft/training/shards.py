@@ -33,10 +33,9 @@ from weft.graph import (
     written_beside,
 )
 from weft.nn import Decoupled, Layerwise, Pending, check_rows, encoder_of
-from weft.training.answers import table_of, told
 from weft.training.inference import ROWS, pieces_of
 from weft.training.models import dtype_for
-from weft.training.trained_model import TrainedModel, load_model
+from weft.training.trained_model import TrainedModel, load_model, table_of, told
 
 _SHARD = 1 << 18  # rows in a file of the result
 _CHUNK = 1 << 20  # original ids read at a time

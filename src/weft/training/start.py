@@ -35,9 +35,9 @@ from weft.training.objectives import Objective, objective_for
 from weft.training.planning import answer_for_all, planner_for
 from weft.training.rehearsal import rehearse
 from weft.training.replanner import Keep, Replanner
-from weft.training.settling import Settling
 from weft.training.staging import device_of
 from weft.training.trainer import Trainer
+from weft.training.trial import Settling
 from weft.training.watch import Watch
 
 

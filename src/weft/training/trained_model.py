@@ -1,7 +1,8 @@
-"""A trained model as a folder: its parameters, its settings, and what the graph was that it was trained on.
+"""A trained model as a folder, and what it says of vertices, as its users get it.
 
-A model is of classes, relations and types of vertices by number; so their names are kept, and held against those of the
-graph that it is to be applied to. Its classes it takes along: that graph needs no labels.
+The folder has its parameters, its settings, and what the graph was that it was trained on. A model is of classes, relations
+and types of vertices by number; so their names are kept, and held against those of the graph that it is to be applied to.
+Its classes it takes along: that graph needs no labels.
 """
 
 from collections.abc import Sequence
@@ -9,16 +10,19 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
+import torch
 from torch import nn
 
 from weft.config import typed
-from weft.errors import ModelError, StorageError
+from weft.errors import InputError, ModelError, StorageError
 from weft.graph import Graph
 from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.models import dtype_for, make_model
-from weft.training.objectives import objective_named, width_by
+from weft.training.objectives import objective_named, probabilities, width_by
 from weft.training.own_code import code_of, edited
 
 _MANY = 6  # names that an error shows
@@ -167,3 +171,44 @@ def _check_names(what: str, known: Sequence[str] | None, there: Sequence[str] | 
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(names[:_MANY])
     return f"{shown} and {len(names) - _MANY} more" if len(names) > _MANY else shown
+
+
+def told(outputs: np.ndarray, what: str, several: bool, classes: int = 1) -> np.ndarray:
+    """A model's results as predictions or probabilities; `several`: may a vertex have several labels, of the `classes`?
+
+    Refused where some are no numbers, which a class would not show, and where the model was trained to something else.
+    """
+    rows = torch.from_numpy(outputs)
+    if not several and rows.shape[1] == 1 != classes:
+        raise InputError(
+            f"the model gives one number a vertex, which is none of {classes} classes: weft.infer(model, graph).outputs are "
+            f"these numbers"
+        )
+    asked = probabilities(rows, several) if what == "probabilities" else rows
+    if strange := int(asked.isnan().any(1).sum()):
+        raise InputError(
+            f"the model's rows of {strange:,} vertices hold nan, or are beyond all numbers: it was trained to none, or the "
+            f"graph's features are none (`weft info --verify`)"
+        )
+    if what == "probabilities":
+        return asked.numpy()
+    return ((rows > 0).to(torch.uint8) if several else rows.argmax(1).int()).numpy()
+
+
+def table_of(values: np.ndarray, vertices: np.ndarray, first: int, graph: Graph, what: str) -> pa.Table:
+    """Values of some vertices, which were imported one after another; `first`: the first one's place then."""
+    ids = pa.array(range(first, first + len(vertices)))
+    columns = {"id": ids if graph.names is None else graph.names.slice(first, len(vertices))}
+    if graph.vertex_type is not None:  # ids may be the same in several types
+        kinds = pa.array(graph.vertex_type[vertices])
+        columns["type"] = pa.array(list(graph.vertex_type_names)).take(kinds) if graph.vertex_type_names else kinds
+    if values.ndim == 1:
+        columns["class"] = pa.array(values)
+        if graph.class_names:
+            # A model may have more columns than there are classes.
+            nameless = int(values.max(initial=-1)) + 1 - len(graph.class_names)
+            columns["class_name"] = pa.array([*graph.class_names, *[None] * nameless]).take(pa.array(values))
+    else:
+        flat = pa.array(values.reshape(-1))
+        columns[what] = pa.FixedSizeListArray.from_arrays(flat, values.shape[1])
+    return pa.table(columns)

@@ -1,4 +1,5 @@
-"""A trial: of plans whose predictions can't tell which is faster, each trains some batches, and the fastest one stays.
+"""A run's plan: as its own batches bring costs from elsewhere nearer, one settles; and of plans whose predictions can't tell
+which is faster, each trains some batches, and the fastest one stays: a trial.
 
 All plans train the same model, so trying one costs no more than what it takes longer, and to change to it. A plan is tried
 where it is expected to save more than that in what is left of the run.
@@ -8,9 +9,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import NormalDist, fmean, stdev
+from typing import TYPE_CHECKING
 
 from weft.plan import Plan
 from weft.planner import Answer, Prediction
+
+if TYPE_CHECKING:
+    from weft.training.replanner import Replanner
 
 WORTH = 0.95  # of the present plan's time: one that takes more is not worth a switch, as chance does as much
 _LIKE = 0.2  # of how far predictions are off: by so much those of the likest plans are beside each other
@@ -21,6 +26,7 @@ _DOUBT = 3.0  # by more than so many standard errors
 _COLD = 16  # batches at most that are not timed at the start of a run, when all that they touch is touched first
 _COST = 0.05  # of what is left of a run: what trying plans may cost
 _HOPELESS = 3.0  # times the fastest's seconds, or those predicted: batches aren't what was expected, and the trial ends
+_MOST = 4  # plans that are in use before one stays: each has to get ready, and may be slower than expected
 
 
 def rivals(answer: Answer, present: Prediction | None = None, known: Collection[Plan] = ()) -> list[Prediction]:
@@ -246,3 +252,63 @@ def expected(longer: float, off: float) -> tuple[float, float]:
 def short(seconds: float) -> str:
     """Seconds for a person, two digits of them."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
+
+
+class Settling:
+    """Which plan goes on, as predictions come nearer to what batches take.
+
+    `learner`: what learns from batches, by all workers together. `batches`: of an epoch. `change`: seconds that it takes to
+    get ready for another plan.
+    """
+
+    def __init__(self, learner: "Replanner", batches: int, change: float) -> None:
+        self.learner, self.batches, self._change = learner, batches, change
+        self._times = BatchTimes.at_start(batches)
+        self.measured: dict[Plan, float] = {}  # seconds of an epoch
+
+    def begin(self, plan: Plan) -> None:
+        """Another plan is in use from now on."""
+        self._times = BatchTimes.after_change(plan)
+        self.learner.begin()
+
+    def looks(self, seconds: float) -> bool:
+        """A batch took so long: is it time to decide?"""
+        due = self._times.add(seconds)
+        self.learner.stepped(seconds, self._times.counts)
+        return due
+
+    def usual(self, present: Prediction) -> float | None:
+        """Seconds of an epoch by the plan in use; None: more batches are to tell."""
+        timed = self._times.of(present)
+        return timed.seconds * self.batches if self._times.tells(timed) else None
+
+    def wait(self) -> None:
+        """Decide some batches later."""
+        self._times.wait()
+
+    def turn(self, answer: Answer, present: Prediction, usual: float, left: float) -> Turn:
+        """Who goes on, of a refined answer, for so many epochs more; with seconds, if it is settled.
+
+        `present`: the plan in use, as it was predicted; `usual`: seconds of its epochs.
+        """
+        self.measured[present.plan] = usual
+        now = next((one.seconds for one in answer.predictions if one.plan == present.plan), usual)
+
+        def expected(one: Prediction) -> float:
+            return self.measured.get(one.plan, one.seconds * usual / now)
+
+        def rest(one: Prediction) -> float:
+            return expected(one) * left + (one.plan != present.plan) * (self._change + one.once)
+
+        rivals = [one for one in answer.predictions if one.excluded is None and one.plan.wire == present.plan.wire]
+        if len(self.measured) >= _MOST:
+            rivals = [one for one in rivals if one.plan in self.measured]
+        best = min(rivals, key=rest, default=present)
+        took = f"plan {present.name} takes {short(usual)} an epoch ({short(present.seconds)} predicted)"
+        if best.plan == present.plan or rest(best) > WORTH * rest(present):
+            return Turn(present, usual, f"{took}; by that, no other is expected to be worth a change, and it stays")
+        name = best.name if best.name != present.name else str(best.plan)
+        if best.plan in self.measured:
+            seconds = self.measured[best.plan]
+            return Turn(best, seconds, f"{took}: {name}, with {short(seconds)}, was faster and goes on")
+        return Turn(best, None, f"{took}; by that, {name} is expected to take {short(expected(best))}, and goes on")

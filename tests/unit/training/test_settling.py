@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 from test_watch import BATCHES, GDP, SNP, SPLIT, Run, answer, predicted
 
-from weft.training.settling import Settling
-from weft.training.trial import Trial
+from weft.training.trial import Settling, Trial
 from weft.training.watch import Watch
 
 ELSEWHERE = {GDP: 1.0, SPLIT: 1.5, SNP: 2.0}  # what an epoch is predicted to take at first

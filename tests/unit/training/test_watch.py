@@ -11,8 +11,7 @@ from weft.exchange import Communicator
 from weft.plan import Plan, gdp, snp, split
 from weft.planner import Answer, Cluster, Host, Prediction
 from weft.planner.cluster import Link
-from weft.training.pace import epoch_seconds
-from weft.training.watch import Watch
+from weft.training.watch import Watch, epoch_seconds
 
 GDP, SNP, SPLIT = gdp(2), snp(2), split(2)
 
