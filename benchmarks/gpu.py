@@ -29,7 +29,8 @@ from epoch import HIDDEN, export
 
 from weft import triton_kernels
 from weft.graph import Graph, communities, rmat
-from weft.nn import functional, sums
+from weft.nn import sums
+from weft.nn.attention import gat
 from weft.plan import Settings
 from weft.sampling import Block, NeighborSampler
 from weft.training import Trainer, make_model
@@ -120,7 +121,7 @@ def of_kernel(name: str, block: Block, width: int, repeats: int) -> list[Timed]:
     def forward() -> torch.Tensor:
         if atts is None:
             return sums.aggregate(there, x, reduce=name)
-        return functional.gat(there, heads, atts[0], atts[1], 0.2)
+        return gat(there, heads, atts[0], atts[1], 0.2)
 
     out = forward()
     g = torch.randn_like(out)

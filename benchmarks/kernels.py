@@ -15,7 +15,8 @@ import torch.nn.functional as F
 
 from weft import _kernels
 from weft.features import gather
-from weft.nn import functional, sums
+from weft.nn import sums
+from weft.nn.attention import gat
 from weft.sampling import Block
 
 ROUNDS = 9
@@ -89,7 +90,7 @@ def attention(threads, limit):
         att = torch.randn(2, 4, columns, requires_grad=True)
 
         def train(x=x, att=att):
-            functional.gat(block, x, att[0], att[1], 0.2).sum().backward()
+            gat(block, x, att[0], att[1], 0.2).sum().backward()
 
         touched = 3 * 4 * 4 * columns * (1_000_000 + 100_000)
         show(f"GAT 1M edges, 4 x {columns}", threads, median(train), touched, limit)

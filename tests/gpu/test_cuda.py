@@ -7,7 +7,7 @@ from weft import _kernels, triton_kernels
 from weft.features import DeviceStore
 from weft.graph import communities
 from weft.keys import Stream, seeded
-from weft.nn import BlockModel, build, functional, sums
+from weft.nn import BlockModel, attention, build, dropout, sums
 from weft.placements import Program
 from weft.plan import Settings
 from weft.sampling import Block, Sample
@@ -47,8 +47,8 @@ def test_aggregation(reduce):
 
 def test_dropout_has_the_same_bits():
     keys = torch.randint(1 << 40, (100,))
-    here = functional.dropout_mask(100, 9, 0.3, keys, 5, torch.float32)
-    assert torch.equal(functional.dropout_mask(100, 9, 0.3, keys.cuda(), 5, torch.float32).cpu(), here)
+    here = dropout.dropout_mask(100, 9, 0.3, keys, 5, torch.float32)
+    assert torch.equal(dropout.dropout_mask(100, 9, 0.3, keys.cuda(), 5, torch.float32).cpu(), here)
 
 
 @pytest.mark.parametrize("name", ["sage", "gat", "gatv2", "gin", "film"])
@@ -95,7 +95,7 @@ def test_the_same_bits_each_time():
 
     def step():
         leaves = [t.clone().requires_grad_() for t in (x, *atts)]
-        out = functional.gat(block, *leaves, 0.2) + sums.aggregate(block, leaves[0], reduce="mean")
+        out = attention.gat(block, *leaves, 0.2) + sums.aggregate(block, leaves[0], reduce="mean")
         return [out, *torch.autograd.grad(out.square().sum(), leaves)]
 
     first = step()

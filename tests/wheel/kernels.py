@@ -10,7 +10,7 @@ import torch
 
 from weft import _kernels
 from weft.graph import Graph, rmat
-from weft.nn import functional, sums
+from weft.nn import attention, dropout, sums
 from weft.nn.conv import film
 from weft.placements import cheapest_cover
 from weft.sampling import Block, NeighborSampler
@@ -48,14 +48,14 @@ def merges(dtype):
         keep(f"{dtype} film {width}", out, x.grad, gamma.grad, beta.grad)
     for heads, columns in ((4, 8), (1, 16), (3, 5), (2, 33)):
         x, source, target = randn(900, heads, columns), randn(heads, columns), randn(heads, columns)
-        out = functional.gat(block, x, source, target, 0.2)
+        out = attention.gat(block, x, source, target, 0.2)
         out.square().sum().backward()
         keep(f"{dtype} gat {heads} {columns}", out, x.grad, source.grad, target.grad)
         left, right, att = randn(900, heads, columns), randn(300, heads, columns), randn(heads, columns)
-        out = functional.gatv2(block, left, right, att, 0.2)
+        out = attention.gatv2(block, left, right, att, 0.2)
         out.square().sum().backward()
         keep(f"{dtype} gatv2 {heads} {columns}", out, left.grad, right.grad, att.grad)
-    mask = functional.dropout_mask(500, 33, 0.4, torch.arange(500), 77, dtype)
+    mask = dropout.dropout_mask(500, 33, 0.4, torch.arange(500), 77, dtype)
     keep(f"{dtype} dropout", mask)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from weft.nn.decoupled import Decoupled
     from weft.nn.decoupled_model import DecoupledModel, forward_of, sizes_of
     from weft.nn.depths import Passage, check_can_run, check_hooks, check_tables, in_mode, passage, takes_slices, walk
+    from weft.nn.dropout import KeyedDropout
     from weft.nn.handles import EDGE_ARGUMENTS, Handle
     from weft.nn.kept_state import (
         NOTHING_KEPT,
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
         state_and_hooks,
         state_kept,
     )
-    from weft.nn.keyed_dropout import KeyedDropout
     from weft.nn.layerwise import Layerwise, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build

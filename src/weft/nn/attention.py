@@ -4,6 +4,9 @@ A part is its rows, summed by the soft-max of its own edges, and the log of its 
 soft-max. On slices of columns a head that lies in one worker's slice whole is that worker's alone, logits and all. Of a head
 that slices cut, everyone who has some of it needs all logits; each worker then makes the soft-max for itself, and what it
 finds for the logits' gradient is its columns' part: the parts are summed by the exchange's own backward.
+
+On blocks it is made by the kernels of the tensors' device. Forward passes go by destination; gradients of sources go over
+the transposed block, so that each row is written by one.
 """
 
 from abc import abstractmethod
@@ -17,7 +20,9 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import MessagePassing
 
 from weft.exchange import Communicator, SliceLayout, to_owners
-from weft.nn.convolution import Call, Convolution, Sliced, dense, edge_mask
+from weft.nn.convolution import Call, Convolution, Sliced, dense
+from weft.nn.dropout import edge_mask
+from weft.operations import JoinedTerms, Lists, Terms, Turned, operations_on
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer, in_ranges
 from weft.sampling import Block, BlockRange
 
@@ -205,3 +210,119 @@ def cut_heads(spread: SliceLayout, width: int) -> list[int]:
     """The heads that several workers have columns of."""
     ends = {spread.span(worker)[1] for worker in range(spread.size)}
     return sorted({end // width for end in ends if end % width})
+
+
+def edge_softmax_aggregate(block: Block, logits: Tensor, x: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Rows x [num_src, heads, columns], summed by the soft-max of logits [edges, heads] over a destination's edges."""
+    return attention_part(block, x, logits, 1.0, keep)[0]
+
+
+def attention_part(
+    block: Block,
+    x: Tensor,
+    terms: tuple[Tensor, Tensor] | Tensor,
+    slope: float = 1.0,
+    keep: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Attention over parts of lists: rows summed by the part's own soft-max, and the log of its sum of exponentials.
+
+    Logits are leaky(terms[0][source] + terms[1][destination]), or given for each edge. The log is -1e30 without edges.
+    """
+    of_edges = isinstance(terms, Tensor)
+    a_src, a_dst = (None, None) if of_edges else terms
+    return _Attention.apply(block, x, a_src, a_dst, terms if of_edges else None, keep, slope)
+
+
+def gat(block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GAT's attention: logits leaky(<att_src, x[source]> + <att_dst, x[destination]>) per head, then times `keep`."""
+    return _Gat.apply(block, x, att_src, att_dst, keep, slope)
+
+
+def gatv2(block: Block, xl: Tensor, xr: Tensor, att: Tensor, slope: float, keep: Tensor | None = None) -> Tensor:
+    """GATv2's attention: logits <att, leaky(xl[source] + xr[destination])> per head."""
+    return _AttentionV2.apply(block, xl, xr, att, keep, slope)
+
+
+def _lists(block: Block) -> Lists:
+    return Lists(block.indptr, block.src)
+
+
+def _both(block: Block) -> tuple[Lists, Turned]:
+    return _lists(block), block.transposed()
+
+
+class _Attention(torch.autograd.Function):
+    """Forward: weighted sum by soft-max, and the log of its sum of exponentials. Backward: by destination, by source."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        block: Block,
+        x: Tensor,
+        a_src: Tensor | None,
+        a_dst: Tensor | None,
+        edges: Tensor | None,
+        keep: Tensor | None,
+        slope: float,
+    ) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        out, lse, saved = operations_on(x.device).attend(_lists(block), x, Terms(a_src, a_dst, edges, keep, slope))
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(x, a_src, a_dst, edges, keep, *saved)
+        return out, lse
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor, g_lse: Tensor | None) -> tuple[Tensor | None, ...]:
+        x, a_src, a_dst, edges, keep, *saved = ctx.saved_tensors
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, edges, keep, ctx.slope), tuple(saved))
+        gx, g_src, g_dst, g_edges = operations_on(x.device).attend_backward(*given, g, g_lse)
+        if edges is not None:
+            return None, gx, None, None, g_edges, None, None
+        return None, gx, g_src, g_dst, None, None, None
+
+
+class _Gat(torch.autograd.Function):
+    """Forward: each row's part of the logits, then as _Attention. Backward: likewise, and on to the attention vectors."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, block: Block, x: Tensor, att_src: Tensor, att_dst: Tensor, keep: Tensor | None, slope: float
+    ) -> Tensor:
+        device = operations_on(x.device)
+        a_src, a_dst = device.head_terms(x, att_src, len(x)), device.head_terms(x, att_dst, block.num_dst)
+        out, _, saved = device.attend(_lists(block), x, Terms(a_src, a_dst, None, keep, slope))
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(x, att_src, att_dst, a_src, a_dst, keep, *saved)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        x, att_src, att_dst, a_src, a_dst, keep, *saved = ctx.saved_tensors
+        given = (*_both(ctx.block), x, Terms(a_src, a_dst, None, keep, ctx.slope), tuple(saved))
+        device = operations_on(x.device)
+        gx, g_src, g_dst, _ = device.attend_backward(*given, g, None)
+        pairs = ((att_src, g_src), (att_dst, g_dst))
+        return None, gx, *(device.head_terms_backward(x, att, part, gx) for att, part in pairs), None, None
+
+
+class _AttentionV2(torch.autograd.Function):
+    """As _Attention, with logits of joined rows."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, block: Block, xl: Tensor, xr: Tensor, att: Tensor, keep: Tensor | None, slope: float
+    ) -> Tensor:
+        out, saved = operations_on(xl.device).attend_v2(_lists(block), JoinedTerms(xl, xr, att, keep, slope))
+        ctx.block, ctx.slope = block, slope
+        ctx.save_for_backward(xl, xr, att, keep, *saved)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+        xl, xr, att, keep, *saved = ctx.saved_tensors
+        given = (*_both(ctx.block), JoinedTerms(xl, xr, att, keep, ctx.slope), tuple(saved))
+        gradients = operations_on(xl.device).attend_v2_backward(*given, g)
+        return None, *gradients, None, None

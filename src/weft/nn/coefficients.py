@@ -10,9 +10,9 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv
 
 from weft.exchange import Communicator
-from weft.nn import functional
 from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
+from weft.nn.dropout import edge_mask
 from weft.nn.propagate import Mix, room_like
 from weft.nn.rows import Pass
 from weft.operations import Lists, Scores, Turned, ends, operations_on
@@ -155,10 +155,7 @@ class Coefficients:
         dst = ends(Lists(indptr, self.lists.other))
         places = torch.arange(len(dst), device=dst.device) - indptr[dst]
         both = ((dst, places), (ids, torch.full_like(ids, -1)))
-        of_edges, of_own = (
-            functional.dropout_mask(len(to), heads, p, functional.edge_keys(keys, to, at), key, like.dtype)
-            for to, at in both
-        )
+        of_edges, of_own = (edge_mask(keys, key, to, at, heads, p, like.dtype) for to, at in both)
         return of_edges, of_own
 
 

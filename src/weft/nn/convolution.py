@@ -8,12 +8,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, cast
 
-import torch
 from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
 from weft.errors import ConfigError, ModelError
-from weft.nn import functional
+from weft.nn.dropout import edge_mask
 from weft.nn.rows import Pass
 from weft.operations import linear
 from weft.placements import Edges, Layer, Program
@@ -156,13 +155,6 @@ class Convolution(ABC):
     def sliced(self, wide: int, out: int) -> Sliced:
         """What it holds where columns are sliced (plan tp)."""
         return Sliced(wide, 2 if getattr(self.conv, "aggr", "sum") == "max" else 0)
-
-
-def edge_mask(
-    dst_keys: Tensor, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dtype: torch.dtype
-) -> Tensor:
-    """Dropout of edges, keyed by destination and place in its list."""
-    return functional.dropout_mask(len(dst), columns, p, functional.edge_keys(dst_keys, dst, places), key, dtype)
 
 
 def dense(module: nn.Module, x: Tensor, plus: Tensor | None = None) -> Tensor:

@@ -22,10 +22,9 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
+from weft.nn.dropout import COMPUTED_AGAIN, dropped
 from weft.nn.forwards import no_rows, not_of_vertices
-from weft.nn.functional import dropped
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
-from weft.nn.keyed_dropout import COMPUTED_AGAIN
 from weft.nn.serving import serving
 from weft.operations import linear
 

@@ -8,7 +8,7 @@ import torch
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.keys import key, mix64
-from weft.nn import functional, sums
+from weft.nn import attention, dropout, sums
 from weft.nn.conv import film
 from weft.nn.rows import Pass, Rows
 from weft.operations import Lists, linear, linear_of_two, linear_pair, operations_on, plain
@@ -47,7 +47,7 @@ def check(name, block, *inputs, **options):
     """The kernel's values and gradients equal the reference's."""
     tolerance = {"rtol": 1e-12, "atol": 1e-12} if inputs[0].dtype == torch.float64 else {"rtol": 2e-4, "atol": 5e-5}
     results = []
-    ours = next(module for module in (functional, sums, film) if hasattr(module, name))
+    ours = next(module for module in (attention, sums, film) if hasattr(module, name))
     for module in (ours, block_twins):
         leaves = [t.clone().requires_grad_() for t in inputs]
         out = getattr(module, name)(block, *leaves, **options)
@@ -122,7 +122,7 @@ def test_softmax_survives_extreme_logits():
     block = random_block(20, 30, 300)
     logits = 1e4 * rand(300, 2)
     for dtype in (torch.float32, torch.float64):
-        out = functional.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype))
+        out = attention.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype))
         torch.testing.assert_close(
             out,
             block_twins.edge_softmax_aggregate(block, logits.to(dtype), rand(30, 2, 3, dtype=dtype)),
@@ -139,7 +139,7 @@ def test_exponential_is_accurate():
     logits = torch.stack([d, torch.zeros(count)], 1).view(-1, 1)
     x = torch.zeros(2 * count, 1, 1)
     x[0] = 1.0
-    got = functional.edge_softmax_aggregate(block, logits, x).flatten().double()
+    got = attention.edge_softmax_aggregate(block, logits, x).flatten().double()
     exact = d.double().exp() / (1 + d.double().exp())
     assert ((got - exact).abs() / exact).max() < 4e-7
 
@@ -165,8 +165,8 @@ def test_threads_change_no_bit(threads):
         outs = [
             sums.aggregate(block, x, reduce="mean"),
             sums.aggregate(block, x, reduce="max"),
-            functional.gat(block, x, att_src, att_dst, 0.2),
-            functional.gatv2(block, x, xr, att, 0.2),
+            attention.gat(block, x, att_src, att_dst, 0.2),
+            attention.gatv2(block, x, xr, att, 0.2),
             film.film(block, x[:, 0], xr[:, 0], xr[:, 1]),
         ]
         return [
@@ -237,7 +237,7 @@ class TestDropout:
         keys = torch.tensor([0, 1, -5, 2**40, 7])
         for columns in (1, 2, 7):
             for p in (0.0, 0.1, 0.5, 1.0):
-                got = functional.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64)
+                got = dropout.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64)
                 assert torch.equal(got, block_twins.dropout_mask(5, columns, p, keys, key(2, 3), torch.float64))
                 for i, row in enumerate(keys.tolist()):
                     state = mix64(key(2, 3) ^ mix64(row & (2**64 - 1)))
@@ -247,11 +247,11 @@ class TestDropout:
 
     def test_rows_do_not_depend_on_their_company(self):
         keys = torch.randperm(1000)
-        whole = functional.dropout_mask(1000, 33, 0.3, keys, 12, torch.float32)
-        assert torch.equal(functional.dropout_mask(10, 33, 0.3, keys[5:15], 12, torch.float32), whole[5:15])
+        whole = dropout.dropout_mask(1000, 33, 0.3, keys, 12, torch.float32)
+        assert torch.equal(dropout.dropout_mask(10, 33, 0.3, keys[5:15], 12, torch.float32), whole[5:15])
 
     def test_drops_the_right_share(self):
-        mask = functional.dropout_mask(20_000, 50, 0.3, torch.arange(20_000), 12, torch.float64)
+        mask = dropout.dropout_mask(20_000, 50, 0.3, torch.arange(20_000), 12, torch.float64)
         assert abs((mask == 0).double().mean() - 0.3) < 0.002
         assert abs(mask.mean() - 1) < 0.003
         assert ((mask == 0).double().mean(0) - 0.3).abs().max() < 0.02

@@ -6,7 +6,7 @@ from small_blocks import random_block
 
 from weft import triton_kernels
 from weft.keys import key
-from weft.nn import coefficients, functional, sums
+from weft.nn import attention, coefficients, dropout, sums
 from weft.nn.conv import film
 from weft.operations import Lists, Operations, Terms, operations_on
 from weft.placements import EdgeLists
@@ -40,7 +40,7 @@ def results(function, block, inputs, options):
 
 
 def check(on_device, name, block, *inputs, **options):
-    home = next(module for module in (functional, sums, film) if hasattr(module, name))
+    home = next(module for module in (attention, sums, film) if hasattr(module, name))
     function, dtype = getattr(home, name), inputs[0].dtype
     exact = {k: v.double() if isinstance(v, torch.Tensor) else v for k, v in options.items()}
     want = results(function, block, [x.double() for x in inputs], exact)
@@ -113,7 +113,7 @@ def test_parts_of_attention(on_device, block, slope):
     x, of_sources, of_destinations = rand(block.num_src, 3, 5), rand(block.num_src, 3), rand(block.num_dst, 3)
 
     def part(block, x, *terms):
-        rows, lse = functional.attention_part(block, x, terms, slope)
+        rows, lse = attention.attention_part(block, x, terms, slope)
         return rows, torch.where(block.indptr.diff()[:, None] > 0, lse, 0)
 
     want = results(part, block, [x, of_sources, of_destinations], {})
@@ -172,7 +172,7 @@ def test_dropout_has_the_same_bits(on_device, columns, p, dtype):
     keys = torch.tensor([0, 1, -5, 2**40, 7])
     for of_call in (key(2, 3), 1, 2**64 - 1):
         args = (5, columns, p, keys, of_call, dtype)
-        assert torch.equal(on_device(functional.dropout_mask, *args), functional.dropout_mask(*args))
+        assert torch.equal(on_device(dropout.dropout_mask, *args), dropout.dropout_mask(*args))
 
 
 def test_ids_of_64_bits(block):

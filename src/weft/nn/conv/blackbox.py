@@ -14,11 +14,11 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, reason_of
 from weft.keys import generator
-from weft.nn import functional
 from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself, in_mode
+from weft.nn.dropout import dropped, edge_keys
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
@@ -412,7 +412,7 @@ class _OnBlock(TorchFunctionMode):
             )
         if keys is None:
             return torch.dropout(x, p, True)
-        return functional.dropped(x, p, keys, call.run.next_dropout(), inplace)
+        return dropped(x, p, keys, call.run.next_dropout(), inplace)
 
     def _keys(self, x: Tensor) -> Tensor | None:
         """What names the edge, the vertex or the added loop of each row, the same on any worker; None: it can't be told."""
@@ -432,13 +432,13 @@ class _OnBlock(TorchFunctionMode):
             return None
         for kept in (torch.ones_like(all_edges[0], dtype=torch.bool), all_edges[0] != all_edges[1]):
             if torch.equal(edges, all_edges[:, kept]):
-                of_loops = functional.edge_keys(self._row_keys(), every[0], torch.full_like(every[0], -1))
+                of_loops = edge_keys(self._row_keys(), every[0], torch.full_like(every[0], -1))
                 return torch.cat([self._edge_keys()[kept], of_loops])
         return None
 
     def _edge_keys(self) -> Tensor:
         block = self._block
-        return functional.edge_keys(self._call.destination_keys(self._edges), block.dst(), block.places())
+        return edge_keys(self._call.destination_keys(self._edges), block.dst(), block.places())
 
     def _row_keys(self) -> Tensor:
         return _more(self._call.program.source_keys(self._call.depth), self._rows)

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch_geometric.nn import GATConv
 
 from weft.exchange import to_columns
-from weft.nn import functional
+from weft.nn import attention
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention, cut_heads, runs_of
 from weft.nn.convolution import Call
 from weft.placements import Edges, SliceLayer
@@ -45,16 +45,16 @@ class _GatAttention(LinearAttention):
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         block, keep = self.edges(edges)
         terms = (sources * self._src).sum(-1), given
-        return functional.attention_part(block, sources, terms, self._slope, keep)
+        return attention.attention_part(block, sources, terms, self._slope, keep)
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         block, keep = self.edges(edges)
-        return functional.gat(block, sources, self._src, self._dst, self._slope, keep)
+        return attention.gat(block, sources, self._src, self._dst, self._slope, keep)
 
     def of_edges(self, edges: Edges, x: Tensor, of_sources: Tensor, of_destinations: Tensor) -> Tensor:
         block, keep = self.edges(edges)
         logits = of_sources[block.src.long()] + of_destinations[block.dst().long()]
-        return functional.edge_softmax_aggregate(block, F.leaky_relu(logits, self._slope), x, keep)
+        return attention.edge_softmax_aggregate(block, F.leaky_relu(logits, self._slope), x, keep)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Of heads that are cut both terms go to all workers; those of whole heads are made of their columns."""
@@ -83,6 +83,6 @@ class _GatAttention(LinearAttention):
         ) -> Tensor:
             a_src, a_dst = (side[:, run.here].contiguous() for side in others[:2])
             logits = (a_src, a_dst[piece.rows])
-            return functional.attention_part(piece.block, run.of(columns), logits, self._slope, keep)[0]
+            return attention.attention_part(piece.block, run.of(columns), logits, self._slope, keep)[0]
 
         return self.attended(layer, self.edges_of(layer), spread, attend, columns, *sides, terms).view_as(x)

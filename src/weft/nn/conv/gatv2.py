@@ -10,7 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATv2Conv
 
 from weft.exchange import SliceLayout, to_columns
-from weft.nn import functional
+from weft.nn import attention
 from weft.nn.attention import Attention, AttentionConvolution, AttentionRun, Summed, cut_heads, part_of_head
 from weft.nn.convolution import Call, dense
 from weft.placements import Edges, SliceLayer
@@ -49,12 +49,12 @@ class _JoinedAttention(Attention):
     def partial(self, edges: Edges, sources: Tensor, given: Tensor) -> tuple[Tensor, ...]:
         block, keep = self.edges(edges)
         joined = F.leaky_relu(sources[block.src.long()] + given[block.dst().long()], self._slope)
-        return functional.attention_part(block, sources, (joined * self._att).sum(-1), 1.0, keep)
+        return attention.attention_part(block, sources, (joined * self._att).sum(-1), 1.0, keep)
 
     def whole(self, edges: Edges, sources: Tensor) -> Tensor:
         block, keep = self.edges(edges)
         to = self.given(sources[: edges.block.num_dst])
-        return functional.gatv2(block, sources, to, self._att, self._slope, keep)
+        return attention.gatv2(block, sources, to, self._att, self._slope, keep)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Logits of heads that are cut are sums over columns, a number an edge, which are summed over the workers."""
@@ -77,9 +77,9 @@ class _JoinedAttention(Attention):
             to_rows, logits, att = others
             if run.whole:
                 to = run.of(to_rows[piece.rows])
-                return functional.gatv2(piece.block, run.of(columns), to, att[run.all], slope, keep)
+                return attention.gatv2(piece.block, run.of(columns), to, att[run.all], slope, keep)
             of_head = logits[piece.edges, cut.index(run.first), None]
-            return functional.attention_part(piece.block, run.of(columns), of_head, 1.0, keep)[0]
+            return attention.attention_part(piece.block, run.of(columns), of_head, 1.0, keep)[0]
 
         return self.attended(layer, block, spread, attend, columns, to_rows, logits, att).view_as(x)
 

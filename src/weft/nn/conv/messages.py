@@ -18,12 +18,12 @@ from torch_geometric.utils import softmax
 from weft.errors import ConfigError, ModelError
 from weft.keys import drawing_alone
 from weft.keys import key as make_key
-from weft.nn import functional, sums
-from weft.nn.attention import join_by_softmax
+from weft.nn import sums
+from weft.nn.attention import attention_part, join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
+from weft.nn.dropout import OtherDropout, dropped, edge_keys
 from weft.nn.kept_state import state_kept
-from weft.nn.keyed_dropout import OtherDropout
 from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
@@ -121,7 +121,7 @@ class _Messages(Merge):
     def edge_keys(self, edges: Edges) -> Tensor:
         """What names each edge, the same on any worker."""
         block = edges.block
-        return functional.edge_keys(self._call.destination_keys(edges), block.dst(), block.places())
+        return edge_keys(self._call.destination_keys(edges), block.dst(), block.places())
 
     def given(self, own: Tensor) -> Tensor:
         """Descriptions of the destinations here, which were made of their whole rows."""
@@ -167,7 +167,7 @@ class _Messages(Merge):
         with dropout:
             scores = self._of.score(*ends)
         heads = scores.shape[1]
-        return functional.attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
+        return attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
 
     def _said(
         self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode
@@ -197,7 +197,7 @@ class _ByEdge(OtherDropout):
             return torch.dropout(x, p, True)
         self._calls += 1
         key = make_key(self._messages.dropout_key, self._calls)
-        return functional.dropped(x, p, self._messages.edge_keys(self._edges), key, inplace)
+        return dropped(x, p, self._messages.edge_keys(self._edges), key, inplace)
 
 
 class _OfSlices(OtherDropout):

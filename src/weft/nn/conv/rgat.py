@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.nn import RGATConv
 
 from weft.exchange import SliceLayout, to_columns
-from weft.nn import functional, sums
+from weft.nn import attention, sums
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
 from weft.nn.convolution import Call
@@ -61,7 +61,7 @@ class _RelationAttention(LinearAttention):
         pairs, rows = self._rows(block, sources, self._matrices)
         logits = linear(rows, self.call.conv.k.T).index_select(0, pairs.block.src.long()) + self._to_edges(block, given)
         rows = rows.view(-1, self._heads, self._width)
-        return functional.attention_part(pairs.block, rows, F.leaky_relu(logits, self._slope), 1.0, keep)
+        return attention.attention_part(pairs.block, rows, F.leaky_relu(logits, self._slope), 1.0, keep)
 
     def columns(self, layer: ColumnLayer, x: Tensor) -> Tensor:
         """Slices times their part of the matrices are shares."""
@@ -78,7 +78,7 @@ class _RelationAttention(LinearAttention):
         logits = of_sources.reshape(-1, self._heads).index_select(0, at) + self._to_edges(block, of_destinations)
         pairs, rows = self._rows(block, x, self._matrices)
         rows = rows.view(-1, self._heads, self._width)
-        return functional.edge_softmax_aggregate(pairs.block, F.leaky_relu(logits, self._slope), rows, keep)
+        return attention.edge_softmax_aggregate(pairs.block, F.leaky_relu(logits, self._slope), rows, keep)
 
     def slices(self, layer: SliceLayer, x: Tensor) -> Tensor:
         """Owners multiply first, and their terms go to all."""
@@ -98,7 +98,7 @@ class _RelationAttention(LinearAttention):
             dst = piece.block.dst().long() + piece.rows.start
             of_dst = a_dst[dst * relations + types[piece.edges].long(), run.all]
             logits = F.leaky_relu(a_src[piece.block.src.long(), run.all] + of_dst, self._slope)
-            return functional.attention_part(piece.block, run.of(columns), logits, 1.0, keep)[0]
+            return attention.attention_part(piece.block, run.of(columns), logits, 1.0, keep)[0]
 
         spread = span.spread(own.shape[1])
         return self.attended(layer, mapping.block, spread, attend, columns, a_src, a_dst).view(

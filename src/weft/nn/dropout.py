@@ -1,4 +1,4 @@
-"""Dropout outside of the model's forward: keyed by what a row is of, so that it is the same wherever that is computed."""
+"""Dropout keyed by what a row, or an edge, is of, so that it is the same wherever that is computed."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -10,12 +10,39 @@ from torch.overrides import TorchFunctionMode
 
 from weft.errors import ModelError
 from weft.keys import key as make_key
-from weft.nn import functional
+from weft.operations import operations_on
 
 COMPUTED_AGAIN = (
     "what dropout is in is computed again for gradients (torch.utils.checkpoint), where other numbers would be drawn: leave "
     "out checkpoint (micro_batches take less memory, too), or keep dropout out of what it computes again"
 )
+
+
+def dropout_mask(rows: int, columns: int, p: float, row_keys: Tensor, key: int, dtype: torch.dtype) -> Tensor:
+    """Zeros with probability p, else 1 / (1 - p): each a function of (key, the row's key, the column) alone."""
+    out = torch.empty(rows, columns, dtype=dtype, device=row_keys.device)
+    scale = 1 / (1 - p) if p < 1 else 0.0
+    operations_on(row_keys.device).dropout_mask(key, row_keys, round(p * 2**32), scale, out)
+    return out
+
+
+def dropped(x: Tensor, p: float, row_keys: Tensor, key: int, inplace: bool = False) -> Tensor:
+    """Dropout of x [rows, ...], each row's by its key; there may be several dimensions of rows."""
+    columns, dtype = x.numel() // max(1, len(row_keys)), x.dtype if x.dtype == torch.float64 else torch.float32
+    mask = dropout_mask(len(row_keys), columns, p, row_keys, key, dtype).to(x.dtype).view(x.shape)
+    return x.mul_(mask) if inplace else x * mask
+
+
+def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
+    """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
+    return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
+
+
+def edge_mask(
+    dst_keys: Tensor, key: int, dst: Tensor, places: Tensor, columns: int, p: float, dtype: torch.dtype
+) -> Tensor:
+    """Dropout of edges, keyed by destination and place in its list."""
+    return dropout_mask(len(dst), columns, p, edge_keys(dst_keys, dst, places), key, dtype)
 
 
 class OtherDropout(TorchFunctionMode):
@@ -55,4 +82,4 @@ class KeyedDropout(OtherDropout):
         if torch._C._current_graph_task_id() != self._backward:
             raise ModelError(COMPUTED_AGAIN)
         self._calls += 1
-        return functional.dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)
+        return dropped(x, p, keys.ravel(), make_key(self._key, self._calls), inplace)
