@@ -38,24 +38,14 @@ class DecoupledModel:
     them and what the model does in the end, rows travel twice.
     """
 
-    def __init__(
-        self,
-        model: Decoupled,
-        ahead: Communicator | None = None,
-        meter: Meter | None = None,
-        entering: Callable[[Tensor], None] | None = None,
-        budget: float | None = None,
-    ) -> None:
-        """`ahead`: a comm for a thread of its own, so that rows travel while this one computes; None: they do not.
-
-        `entering`: gets the rows that are about to be mixed. `budget`: bytes of memory that an epoch may take.
-        """
+    def __init__(self, model: Decoupled, entering: Callable[[Tensor], None] | None = None) -> None:
+        """`entering`: gets the rows that are about to be mixed."""
         self.model, self._entering = model, entering
         self.kind, self.depth = type(model.model).__name__, model.depth
         self.fit = memory.Fit()
         self.needs: dict[str, int] = {}  # bytes at the peak, by what they are for
         self._background: Background | None = None
-        self.use(ahead, meter, budget)
+        self.use(None, None, None)
         self._spilled: Spilled | None = None
         self._entered: Tensor | None = None  # the inputs, mixed
         self._enter: Callable[[Step], Tensor] | None = None  # makes them; None before there is a program
@@ -83,7 +73,10 @@ class DecoupledModel:
         return edge_arguments(self.model.model)
 
     def use(self, background: Communicator | None, meter: Meter | None, budget: float | None) -> None:
-        """Get ready for another plan, as its constructor says."""
+        """Get ready for another plan. `budget`: bytes of memory that an epoch may take.
+
+        `background`: for a thread of its own, so that rows travel while this one computes; None: they do not.
+        """
         self.close()
         self._ahead, self._meter, self._budget = background, meter, budget
         self._made: tuple[list[Layer], Course, Coefficients] | None = None

@@ -171,13 +171,14 @@ def by_one_process(graph, name, steps=3):
 class Worker:
     """One worker of a run."""
 
-    def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, **options):
+    def __init__(self, graph, model, bounds, comm, ahead=None, chunks=1, budget=None):
         self.graph, self.model, self.comms = graph, copy.deepcopy(model), [comm] + ([ahead] if ahead else [])
         plan = tp_decoupled(self.model.depth, chunks=chunks)
         fanouts = [-1] * self.model.depth
         self.program = Cooperation(graph, plan, fanouts, Owners(np.array(bounds)), comm).whole_graph()
         self.rows = torch.from_numpy(np.array(graph.features[self.program.vertices[0].numpy()])).double()
-        self.run = DecoupledModel(self.model, ahead, **options)
+        self.run = DecoupledModel(self.model)
+        self.run.use(ahead, None, budget)
 
     def gradients(self, key=0):
         """The loss and all parameters' gradients, summed over the workers; and the numbers that this worker sent for it."""
