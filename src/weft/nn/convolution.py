@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import Linear, MessagePassing
 
 from weft.errors import ConfigError, ModelError
-from weft.nn.dropout import edge_mask
+from weft.nn.dropout import edge_keys, edge_mask
 from weft.nn.rows import Pass
 from weft.operations import linear
 from weft.placements import Edges, Layer, Program
@@ -82,6 +82,10 @@ class Call:
     def destination_keys(self, edges: Edges) -> Tensor:
         """The keys of the destinations of edges, whoever holds them."""
         return self.program.keys[self.depth + 1] if edges.keys is None else edges.keys
+
+    def edge_keys(self, edges: Edges) -> Tensor:
+        """What names each edge, the same on any worker."""
+        return edge_keys(self.destination_keys(edges), edges.block.dst(), edges.block.places())
 
     def kept(self, key: int | None, block: Block, edges: Edges) -> Tensor | None:
         """Dropout of edges by head, keyed by destination and place in its list; `block`: the edges that are gone over."""

@@ -419,7 +419,7 @@ class _OnBlock(TorchFunctionMode):
         if self._joined is not None and len(x) == self._joined.shape[1]:
             return self._keys_with_loops(self._joined)
         if len(x) == self._block.num_edges:
-            return self._edge_keys()
+            return self._call.edge_keys(self._edges)
         return self._row_keys() if len(x) == self._rows else None
 
     def _keys_with_loops(self, joined: Tensor) -> Tensor | None:
@@ -433,12 +433,8 @@ class _OnBlock(TorchFunctionMode):
         for kept in (torch.ones_like(all_edges[0], dtype=torch.bool), all_edges[0] != all_edges[1]):
             if torch.equal(edges, all_edges[:, kept]):
                 of_loops = edge_keys(self._row_keys(), every[0], torch.full_like(every[0], -1))
-                return torch.cat([self._edge_keys()[kept], of_loops])
+                return torch.cat([self._call.edge_keys(self._edges)[kept], of_loops])
         return None
-
-    def _edge_keys(self) -> Tensor:
-        block = self._block
-        return edge_keys(self._call.destination_keys(self._edges), block.dst(), block.places())
 
     def _row_keys(self) -> Tensor:
         return _more(self._call.program.source_keys(self._call.depth), self._rows)

@@ -22,7 +22,7 @@ from weft.nn import sums
 from weft.nn.attention import attention_part, join_by_softmax
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
-from weft.nn.dropout import OtherDropout, dropped, edge_keys
+from weft.nn.dropout import OtherDropout, dropped
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
@@ -100,7 +100,7 @@ class _Messages(Merge):
     """Messages of edges, merged; what is dropped of them is keyed by edge."""
 
     def __init__(self, convolution: MessageConvolution, call: Call, described: Tensor) -> None:
-        self._of, self._call, self._described = convolution, call, described
+        self._of, self.call, self._described = convolution, call, described
         kind, usual = type(convolution), MessageConvolution
         # Of slices there are prepared rows alone, of which descriptions can't be made.
         both = kind.prepare is not usual.prepare and kind.describe is not usual.describe
@@ -116,12 +116,7 @@ class _Messages(Merge):
             raise ModelError(
                 f"{type(self._of).__name__} drops in eval mode, too: give F.dropout training=self.conv.training"
             )
-        return self._call.run.next_dropout()
-
-    def edge_keys(self, edges: Edges) -> Tensor:
-        """What names each edge, the same on any worker."""
-        block = edges.block
-        return edge_keys(self._call.destination_keys(edges), block.dst(), block.places())
+        return self.call.run.next_dropout()
 
     def given(self, own: Tensor) -> Tensor:
         """Descriptions of the destinations here, which were made of their whole rows."""
@@ -197,7 +192,7 @@ class _ByEdge(OtherDropout):
             return torch.dropout(x, p, True)
         self._calls += 1
         key = make_key(self._messages.dropout_key, self._calls)
-        return dropped(x, p, self._messages.edge_keys(self._edges), key, inplace)
+        return dropped(x, p, self._messages.call.edge_keys(self._edges), key, inplace)
 
 
 class _OfSlices(OtherDropout):
