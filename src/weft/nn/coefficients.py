@@ -53,7 +53,7 @@ class Coefficients:
     def sends(self, relations: int) -> Tensor:
         """Of each own vertex the share of each relation among those that it is a source in, [own vertices, relations]."""
         first, end = self._span.bounds[self._span.rank : self._span.rank + 2]
-        src, types = self.lists.other, self._edge_type
+        src, types = self.lists.other, self._of_edges("edge_type")
         own = (src >= first) & (src < end)
         return shares_sent(src[own].long() - first, types[own], end - first, relations)
 
@@ -81,7 +81,7 @@ class Coefficients:
 
     def _by_relation(self, step: Step, dtype: torch.dtype) -> Mix:
         """The mean over a vertex's relations of the mean over a relation's neighbours."""
-        relations, types = step.conv.num_relations, self._edge_type
+        relations, types = step.conv.num_relations, self._of_edges("edge_type")
         weight = room_like(types.new_empty(0, dtype=dtype), self._new, len(types))
         for vertices, edges, dst in self.lists.pieces():
             count, own = vertices.stop - vertices.start, dst - vertices.start
@@ -104,7 +104,7 @@ class Coefficients:
     def _gcn(self, step: Step, dtype: torch.dtype) -> Mix:
         """PyG's rule: D^-1/2 (A + I) D^-1/2, with self-loops that are there kept as their vertex's own."""
         conv, lists = step.conv, self.lists
-        given = self._edge_weight if step.weighted else None
+        given = self._of_edges("edge_weight") if step.weighted else None
         if not conv.normalize:
             return Mix(None if given is None else given.to(dtype), None)
         found = self._graph.self_loops.of(torch.arange(lists.num_vertices), step.weighted)
@@ -120,15 +120,8 @@ class Coefficients:
             weight[edges] = torch.where(src == dst, 0.0, values).to(dtype) if conv.add_self_loops else values.to(dtype)
         return Mix(weight, (own * roots * roots)[:, None].to(dtype) if conv.add_self_loops else None)
 
-    @property
-    def _edge_weight(self) -> Tensor:
-        assert self._graph.edge_weight is not None
-        return torch.from_numpy(np.array(self._graph.edge_weight)).to(self.lists.other.device)
-
-    @property
-    def _edge_type(self) -> Tensor:
-        assert self._graph.edge_type is not None
-        return torch.from_numpy(np.array(self._graph.edge_type)).to(self.lists.other.device)
+    def _of_edges(self, name: str) -> Tensor:
+        return torch.from_numpy(np.array(getattr(self._graph, name))).to(self.lists.other.device)
 
     def _by_attention(self, conv: GATConv, scores: Tensor, heads: int, run: Pass) -> list[Mix]:
         """Every worker takes the soft-max of all edges for itself: of each head, or the mean where rows have others."""

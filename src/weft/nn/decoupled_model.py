@@ -22,8 +22,7 @@ from weft.nn.decoupled import Decoupled, Dense, Step, Surroundings
 from weft.nn.depths import edge_arguments
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.loading import resident, zeros_in_file
-from weft.nn.propagate import Course, propagate
+from weft.nn.propagate import Course, propagate, resident, zeros_in_file
 from weft.nn.row_by_row import check_rows
 from weft.nn.rows import Pass, Rows, without_depth
 from weft.placements import ROUNDS, EdgeLists, Layer, Program, Rounds, SliceLayer

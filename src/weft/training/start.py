@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,11 +89,8 @@ def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str
 
 
 def _answer(planner: Planner, cluster: Cluster, world: World) -> Answer:
-    comm = world.communicator()
-    try:
+    with closing(world.communicator()) as comm:
         return answer_for_all(planner, cluster, comm)
-    finally:
-        comm.close()
 
 
 def watch_over(

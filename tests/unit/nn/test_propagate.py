@@ -2,7 +2,7 @@
 
 import torch
 
-from weft.nn import loading
+from weft.nn import propagate
 from weft.placements import EdgeLists
 
 
@@ -15,7 +15,7 @@ def test_rows_that_a_range_needs_are_found_without_looking_through_the_graph(mon
 
     def check(rows):
         wanted = sorted(set(lists.other[lists.edges_of(rows)].tolist()))
-        found = loading._needed(lists, rows)
+        found = propagate._needed(lists, rows)
         assert found.tolist() == wanted and found.dtype == torch.int64
 
     for rows in (slice(0, 1000), slice(500, 900)):
