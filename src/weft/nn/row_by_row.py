@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -67,7 +67,7 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
     takes_attributes(model, width)  # found out by a forward that no trial is to see
     widths: Widths = {}
     for training in (False, True):
-        tried = partial(_try, model, width, fewer=fewer, widths=widths, training=training)
+        tried = partial(_try, model, width, widths, _Way(_SOME, fewer, training))
         with other_parameters(model) if training else nullcontext():
             try:
                 whole, part = tried(_SOME), tried(_PART)
@@ -170,35 +170,34 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
             parameter.data = own
 
 
-def _try(
-    model: nn.Module,
-    width: int | None,
-    rows: int,
-    fewer: int,
-    widths: Widths,
-    training: bool = False,
-    moved: bool = False,
-    unknown: bool = False,
-) -> _Trial:
+class _Way(NamedTuple):
+    """How a model is tried."""
+
+    rows: int
+    fewer: int  # convolutions that leave a row less each, the first ones
+    training: bool
+    moved: bool = False  # do they leave the last rows, and not the first?
+    unknown: bool = False  # are rows that a part lacks no numbers?
+
+
+def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows: int, **otherwise: Any) -> _Trial:
     """What a model does with so many rows; in training with batch normalisation left out, and buffers besides.
 
-    `moved`: convolutions leave the last rows, not the first; `unknown`: rows that a part lacks are no numbers.
     What the model keeps stays as it is, and so do the generators of torch, numpy and Python.
     """
-    of_norms = running_averages(model)
-    given = model, width, rows, fewer, widths, training, moved, unknown
+    of_norms, way = running_averages(model), usual._replace(rows=rows, **otherwise)
     with drawing_alone(0) as state, state_kept(model) as kept, Draws() as draws:
-        with LeftOut(F.batch_norm) if training else nullcontext():
-            noted = _outputs(*given)
-            if training and kept.has_changed():  # what is kept of these rows may come out in the next ones
-                noted += _outputs(*given)
-        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms and training]
+        with LeftOut(F.batch_norm) if way.training else nullcontext():
+            noted = _outputs(model, width, widths, way)
+            if way.training and kept.has_changed():  # what is kept of these rows may come out in the next ones
+                noted += _outputs(model, width, widths, way)
+        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms and way.training]
         noted += [
             (f"the buffer {name}", buffer.clone()[None])
             for name, buffer in others
             if buffer.numel() <= _TABLE or kept.has_written(buffer)  # a table, which nobody writes
         ]
-        return _Trial(noted, draws.shapes, state(), rows, moved)
+        return _Trial(noted, draws.shapes, state(), rows, way.moved)
 
 
 class LeftOut(TorchFunctionMode):
@@ -212,18 +211,9 @@ class LeftOut(TorchFunctionMode):
         return args[0] if func in self._functions else func(*args, **(kwargs or {}))
 
 
-def _outputs(
-    model: nn.Module,
-    width: int | None,
-    count: int,
-    fewer: int,
-    widths: Widths,
-    training: bool,
-    moved: bool,
-    unknown: bool,
-) -> Noted:
+def _outputs(model: nn.Module, width: int | None, widths: Widths, way: _Way) -> Noted:
     """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
-    sizes = [count - min(fewer, depth) for depth in range(DEEPEST)]
+    sizes = [way.rows - min(way.fewer, depth) for depth in range(DEEPEST)]
     found: Noted = []
     all_of_it = f"{type(model).__name__}.forward"
 
@@ -241,24 +231,24 @@ def _outputs(
 
     def inputs(like: Tensor, wide: int) -> Tensor:
         smaller = torch.arange(_SOME, 0, -1)[:, None].to(like)
-        if unknown:
+        if way.unknown:
             smaller[: _SOME - _PART] = torch.nan
-        return (drawn(like, _SOME, wide) * smaller)[-count:]
+        return (drawn(like, _SOME, wide) * smaller)[-way.rows :]
 
     def left(x: Tensor, depth: int, to: int) -> Tensor:
-        return x[len(x) - sizes[to] :] if moved else x[: sizes[to]]
+        return x[len(x) - sizes[to] :] if way.moved else x[: sizes[to]]
 
     def product(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
         fewer = left(x, depth, depth + 1)
         if (conv, depth) not in widths:
             widths[conv, depth] = output_width(conv, x, given)
-        if not training and (alone := by_itself(conv, fewer, given)) is not None:
+        if not way.training and (alone := by_itself(conv, fewer, given)) is not None:
             found.append((_short(conv), alone))
         return fewer @ drawn(x, x.shape[-1], widths[conv, depth])
 
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
-        answered(model, width, inputs, product, sizes, training, left)
+        answered(model, width, inputs, product, sizes, way.training, left)
     finally:
         for hook in hooks:
             hook.remove()
