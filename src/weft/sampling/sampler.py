@@ -204,7 +204,7 @@ class Sampler(ABC):
         self, seeds: np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
         narrow = np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype)
-        if (other := narrow != seeds).any():
+        if (other := (narrow != seeds) | (seeds < self._first) | (seeds >= self._end)).any():
             where = f"ids are {self._first} to {self._end - 1}"
             raise InputError(f"seed {seeds[other][0]} is not a vertex of this graph: {where}")
         vertices, drawn = self.draw_hops(narrow, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])

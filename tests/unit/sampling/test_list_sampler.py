@@ -95,6 +95,14 @@ def test_seeds_that_come_twice_are_refused():
         Lowest(graph_of(random_lists(200, 4000)), [4]).sample(np.array([5, 3, 7, 3]), 0, 0)
 
 
+@pytest.mark.parametrize("seed", [-1, 9, 60, 100_000_000])
+def test_seeds_whose_lists_are_not_here_are_refused(seed):
+    """Looked for in a table of all vertices, they would be written behind it."""
+    sampler = Lowest(graph_of(random_lists(100, 900)), [4], span=(10, 60))
+    with pytest.raises(InputError, match=f"seed {seed} is not a vertex of this graph: ids are 10 to 59"):
+        sampler.sample(np.array([11, seed]), 0, 0)
+
+
 def test_lists_can_be_read():
     lists = random_lists(100, 900)
     vertices = np.array([7, 3, 50])

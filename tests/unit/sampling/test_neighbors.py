@@ -282,7 +282,7 @@ def test_mistakes_are_named():
     lists = random_lists(100, 500)
     with pytest.raises(ConfigError, match="fanout 0"):
         NeighborSampler(lists, [0])
-    with pytest.raises(ValueError, match=r"seed 100 is not a vertex"):
+    with pytest.raises(InputError, match=r"seed 100 is not a vertex"):
         NeighborSampler(lists, [2]).sample(torch.tensor([100]), 0, 0)
     with pytest.raises(ValueError, match=r"seed 3 comes twice"):
         NeighborSampler(lists, [2]).sample(torch.tensor([3, 3]), 0, 0)
