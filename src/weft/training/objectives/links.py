@@ -42,10 +42,11 @@ class LinkObjective(Objective):
         self._here: np.ndarray | None = None  # [vertices] where each original id is now
         if graph.original_ids is not None:
             self._here = _by_original_id(np.arange(graph.num_vertices, dtype=graph.indices.dtype), graph)
+            self._here.setflags(write=False)  # so that nobody copies it, to see whether it changes
         self._alike = (
             None if graph.vertex_type is None else VerticesByType.of(_by_original_id(graph.vertex_type, graph))
         )
-        self._vertices: dict[str, np.ndarray] = {}
+        self._vertices: tuple[tuple[str, np.ndarray], ...] = ()  # of splits that were evaluated
         self._cuts: bool | None = None  # may a decoder of one's own score some pairs at a time?
         return self
 
@@ -152,7 +153,7 @@ class LinkObjective(Objective):
 
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs, in the order of their original ids."""
-        if split not in self._vertices:
+        if split not in dict(self._vertices):
             count, vertices = self.count(split), self.graph.num_vertices
             surely = self._alike is None and count * self._settings.task.eval_negatives >= _SURE * vertices
             marked = np.full(vertices, surely)
@@ -161,8 +162,9 @@ class LinkObjective(Objective):
                 marked[pairs.heads] = marked[pairs.tails] = True
             chosen = np.flatnonzero(marked)
             ids = self.graph.original_ids
-            self._vertices[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
-        return self._vertices[split]
+            ordered = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
+            self._vertices += ((split, ordered),)
+        return dict(self._vertices)[split]
 
     def measure(self, model: nn.Module, split: str, outputs: Outputs, comm: Communicator) -> dict[str, float]:
         """MRR and Hits@k of each link among its own negatives, and AUC with one negative a link.
