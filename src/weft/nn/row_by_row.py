@@ -170,6 +170,18 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
             parameter.data = own
 
 
+@contextmanager
+def tried_again(module: nn.Module) -> Iterator[None]:
+    """The same; that the module does not run with them (some must be positive, it may be) is no error."""
+    with other_parameters(module):
+        try:
+            yield
+        except ModelError:
+            raise
+        except Exception:  # its own code
+            return
+
+
 class _Way(NamedTuple):
     """How a model is tried."""
 

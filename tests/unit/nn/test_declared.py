@@ -108,6 +108,31 @@ def test_what_begins_at_nought_is_compared():
         check_split(Forgetful(6, 5), 6)
 
 
+class Positive(Shift):
+    """Does not run with any parameters."""
+
+    def __init__(self, width, out):
+        super().__init__(width, out)
+        self.scale = nn.Parameter(torch.ones(50))
+
+    def weft_split(self):
+        split = super().weft_split()
+        return Split(lambda merged, own: split.finish(merged, own) * self.factor(), split.source, split.merge)
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index) * self.factor()
+
+    def factor(self):
+        assert (self.scale > 0).all()
+        return self.scale.mean()
+
+
+def test_what_does_not_run_with_other_parameters_is_compared_as_it_is():
+    conv = Positive(6, 5)
+    check_split(conv, 6)
+    assert conv.factor() == 1  # its own again
+
+
 def test_what_is_missing_or_wrong_is_said():
     plain = Shift(6, 5)
     plain.weft_split = None

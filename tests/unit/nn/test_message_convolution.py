@@ -236,6 +236,25 @@ def test_what_begins_at_nought_is_not_forgotten(forgets, roots, monkeypatch):
         run(rand(120, WIDTH)[sample.vertices.long()], sample)
 
 
+def test_parts_that_do_not_run_with_other_parameters_are_compared_as_they_are(monkeypatch):
+    """The module itself may."""
+    torch.manual_seed(0)
+    conv = Biased(roots=False).double()
+    graph, _ = make_graph()
+
+    def finish(self, merged, own):
+        assert not self.conv.bias.any()
+        return merged + self.conv.own(own)
+
+    monkeypatch.setattr(
+        "weft.plugins.CONVOLUTIONS.find", lambda name: type("Other", (serving("sum"),), {"finish": finish})
+    )
+    model = nn.ModuleList([conv])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(120).numpy(), 0, 0)
+    BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample)
+
+
 @pytest.mark.parametrize(
     ("part", "by"),
     [

@@ -9,7 +9,7 @@ from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.row_by_row import other_parameters
+from weft.nn.row_by_row import tried_again
 from weft.nn.small_graph import off_by, small_graph
 from weft.nn.sums import Largest, Sums
 
@@ -69,10 +69,11 @@ def split_of(conv: MessagePassing) -> Split | None:
 def check_split(conv: MessagePassing, width: int) -> None:
     """Compare a convolution's split with its own forward on a small random graph; raises a ModelError where they differ.
 
-    Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number.
+    Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number, or
+    it does not run with them.
     """
     _compare(conv, width)
-    with other_parameters(conv):
+    with tried_again(conv):
         _compare(conv, width, of_numbers=True)
 
 

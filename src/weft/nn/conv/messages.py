@@ -24,7 +24,7 @@ from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.dropout import OtherDropout, dropped
 from weft.nn.kept_state import state_kept
-from weft.nn.row_by_row import LeftOut, other_parameters
+from weft.nn.row_by_row import LeftOut, tried_again
 from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
 from weft.nn.sums import split_max
 from weft.operations import Draws
@@ -219,11 +219,12 @@ class _Scaled(OtherDropout):
 def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, training: bool) -> None:
     """Compare a convolution with its module's own forward on a small random graph; in training with what both drop.
 
-    Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number.
+    Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number, or
+    it does not run with them.
     `like`: its rows. A module that does not run so by itself is not tried, nor one that draws other random numbers.
     """
     _compare(convolution, like, training)
-    with other_parameters(convolution.conv):
+    with tried_again(convolution.conv):
         _compare(convolution, like, training, of_numbers=True)
 
 
