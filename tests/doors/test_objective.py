@@ -463,7 +463,14 @@ def test_what_is_embedded_is_known_by_the_objective(parts, tmp_path, capsys, obj
 
 def test_what_weft_looks_up_for_links_is_no_state_that_checkpoints_lack(parts, tmp_path, capsys):
     OBJECTIVES.register(Ranked)
-    chosen = {"hidden": 8, "fanouts": [3, 3], "epochs": 2, "threads": 1, "checkpoint": tmp_path, "link_split": "80/10/10"}
+    chosen = {
+        "hidden": 8,
+        "fanouts": [3, 3],
+        "epochs": 2,
+        "threads": 1,
+        "checkpoint": tmp_path,
+        "link_split": "80/10/10",
+    }
     assert weft.train(parts[1], task="ranked", **chosen).validation > 0
     assert "checkpoints are without" not in "".join(capsys.readouterr())
 

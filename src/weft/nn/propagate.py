@@ -78,6 +78,7 @@ class Course:
         self._back: Rounds | None = None
         self._spreads: dict[int, SliceLayout] = {}
         self._rooms: dict[tuple[object, ...], Tensor] = {}  # for slices of all widths
+        self._last: dict[tuple[object, ...], SliceLayout] = {}  # which slices were in it last
         self._loaded: dict[int, Loaded] = {}
         self.mixes: list[Mix] = []  # that are remembered
 
@@ -96,13 +97,14 @@ class Course:
         return self._spreads[total]
 
     def room(self, number: int, like: Tensor, spread: SliceLayout) -> Tensor:
-        """Room for a slice of all rows, the same for all widths; padding is zero."""
+        """Room for a slice of all rows, the same for all widths; padding is zero, and stays so while slices are alike."""
         key, size = (number, like.dtype, like.device), spread.num_rows * spread.width
         if key not in self._rooms or len(self._rooms[key]) < size:
             self._rooms.pop(key, None)  # before there is another
-            self._rooms[key] = self.fresh(like, spread).view(-1)
+            self._rooms[key], self._last[key] = self.fresh(like, spread).view(-1), spread
         room = self._rooms[key][:size].view(spread.num_rows, spread.width)
-        room[:, spread.columns(spread.rank) :] = 0
+        if self._last[key] is not spread:
+            room[:, spread.columns(spread.rank) :], self._last[key] = 0, spread
         return room
 
     def leave(self) -> None:

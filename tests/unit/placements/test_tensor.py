@@ -3,6 +3,7 @@
 import copy
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from weft.errors import ConfigError, ModelError
 from weft.exchange import Background, Communicator, Owners
 from weft.graph import Graph
 from weft.nn import BlockModel, build
+from weft.nn.propagate import Course
 from weft.placements import Cooperation, Team, ranges_of
 from weft.placements.slices import build_slices, whole_block
 from weft.plan import tp
@@ -370,6 +372,17 @@ def test_slices_of_all_widths_share_their_room(graph):
 
     for size, width in ((1, 5), (2, 3)):
         assert on_workers(work, BOUNDS[size]) == [[VERTICES * width] * 2] * size
+
+
+def test_padding_is_zero_in_a_room_that_slices_share():
+    """Written once, not in each call: that is a pass over all rows."""
+    course = Course(SimpleNamespace(bounds=(0, 3, 5), rank=1), lambda: None, None)
+    wide, narrow, like = course.spread(7), course.spread(3), torch.ones(1)
+    assert not course.room(0, like, wide).any()
+    course.room(0, like, wide).fill_(2)
+    assert course.room(0, like, wide)[:, 3].tolist() == [2] * 5
+    assert course.room(0, like, narrow).tolist() == [[2, 0]] * 5
+    assert course.room(0, like, wide)[:, 3].tolist() == [0] * 5
 
 
 def test_ranges_are_even_and_whole():
