@@ -1,12 +1,12 @@
 """A run, decided once: a model and a loader that fit each other, under any plan and with any number of workers."""
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 from typing import NoReturn, cast
-from weakref import ref
+from weakref import finalize, ref
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,14 @@ _PER_WORKER = (
 )
 
 _before: list[str] = []  # of each run that has torch round products, and is not closed: how precise these were
+
+
+def _round_no_more() -> None:
+    """Have torch's products be as they were before, once no other run rounds them."""
+    first = _before[0]
+    _before.pop()
+    if not _before:
+        torch.set_float32_matmul_precision(first)
 
 
 def _state_of_generators(device: torch.device) -> bytes:
@@ -106,12 +114,12 @@ class Run:
         self._state, self._draws = state_and_hooks(self.model), True
         self._looked_for_kept = False
         self._threads_before: int | None = None  # of torch, if they are to be put back
-        self._rounds = False  # are torch's products rounded, until this is closed?
+        self._rounding: Callable[[], object] | None = None  # ends that torch's products are rounded, for this
         self.use(plan)
         if self.settings.model.products == "tf32":
             _before.append(torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision("high")
-            self._rounds = True
+            self._rounding = finalize(self, _round_no_more)  # called once, also where nobody closes this
 
     def use(self, plan: Plan | str | None) -> None:
         """Train by this plan, or that of this name (None: the one that was named), from the next epoch on: one model.
@@ -223,22 +231,19 @@ class Run:
 
     @contextmanager
     def exactly(self) -> Iterator[None]:
-        """Within it no factor of a product is rounded, whatever training does."""
-        if self._rounds:
+        """Within it no factor of a product is rounded, whatever training does, this or another."""
+        if _before:
             torch.set_float32_matmul_precision("highest")
         try:
             yield
         finally:
-            if self._rounds:
+            if _before:
                 torch.set_float32_matmul_precision("high")
 
     def put_back(self) -> None:
         """Have torch's products be as they were before, once no other run rounds them."""
-        if self._rounds:
-            self._rounds, first = False, _before[0]
-            _before.pop()
-            if not _before:
-                torch.set_float32_matmul_precision(first)
+        if self._rounding is not None:
+            self._rounding()
 
     def sum(self, value: Tensor | float) -> Tensor:
         """The sum over all workers of a tensor, such as how many predictions were right, which itself stays.

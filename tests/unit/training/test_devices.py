@@ -1,5 +1,6 @@
 """Devices without one: what is moved, what is refused, and that the pretended one (tests/pretended.py) catches mistakes."""
 
+import gc
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -202,17 +203,28 @@ def test_tf32_is_asked_of_torch_until_the_last_such_run_is_closed(rounding):
         assert torch.get_float32_matmul_precision() == found
 
 
-def test_exact_evaluation_rounds_no_products(rounding, monkeypatch):
-    rounded, seen = rounding("tf32"), []
+def test_tf32_is_not_asked_for_once_the_run_is_gone(rounding):
+    before, left = torch.get_float32_matmul_precision(), rounding("tf32")
+    assert torch.get_float32_matmul_precision() == "high"
+    del left
+    gc.collect()
+    assert torch.get_float32_matmul_precision() == before
+
+
+@pytest.mark.parametrize("products", ["tf32", "full"])
+def test_exact_evaluation_rounds_no_products(rounding, monkeypatch, products):
+    """Another run's neither."""
+    rounded, measured, seen = rounding("tf32"), rounding(products), []
 
     def inferred(*given):
         seen.append(torch.get_float32_matmul_precision())
         return SimpleNamespace(outputs=np.zeros((4, 2)))
 
     monkeypatch.setattr(evaluation, "inferred", inferred)
-    evaluation._inferred(rounded, np.arange(2))
+    evaluation._inferred(measured, np.arange(2))
     assert seen == ["highest"] and torch.get_float32_matmul_precision() == "high"
-    rounded.close()
+    for one in (measured, rounded):
+        one.close()
 
 
 def test_rows_on_devices_go_by_nccl_others_by_what_was_chosen():
