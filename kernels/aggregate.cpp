@@ -44,7 +44,7 @@ template <class T> void add_rows(T *__restrict out, const T *const *x, const T *
 // out[at[i]] += rows[i], in order. Of the output's rows, a few side by side are in turn in one piece and the next: who has a
 // piece goes over all places, so that a row's sum is in the same order whatever the number of threads.
 template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> out, int threads) {
-    constexpr int64_t TOGETHER = 8;
+    constexpr int64_t TOGETHER = 8, NARROW_BYTES = 64;
     const int64_t count = rows.shape(0), width = rows.shape(1), room = out.shape(0);
     if (static_cast<int64_t>(at.shape(0)) != count || static_cast<int64_t>(out.shape(1)) != width)
         throw std::invalid_argument("add_rows_at: there must be a place for each row, as wide as the output's");
@@ -59,8 +59,10 @@ template <class T> void add_rows_at(In<T, 2> rows, In<int64_t> at, Array<T, 2> o
         const T *__restrict added = from + i * width;
         for (int64_t c = 0; c < width; ++c) row[c] += added[c];
     };
-    // One thread reads the rows in order, several with gaps, at half as much time again: two gain too little on one.
-    const int used = threads < 4 ? 1 : useful_threads(count, threads, EDGES_A_THREAD);
+    // One thread reads the rows in order, several with gaps, at half as much time again: two gain too little on one. Narrow
+    // rows are added in less time than it takes to look whose they are.
+    const bool alone = threads < 4 || width * static_cast<int64_t>(sizeof(T)) < NARROW_BYTES;
+    const int used = alone ? 1 : useful_threads(count, threads, EDGES_A_THREAD);
     if (used == 1) {
         for (int64_t i = 0; i < count; ++i) {
             if (i + EDGES_AHEAD < count) prefetch_row(to + place[i + EDGES_AHEAD] * width, width);

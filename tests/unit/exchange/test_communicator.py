@@ -165,10 +165,11 @@ def test_rows_taken_and_added(shape, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_threads_change_no_bit_of_rows_taken_and_added(dtype):
+@pytest.mark.parametrize("width", [3, 17])  # one thread adds narrow ones
+def test_threads_change_no_bit_of_rows_taken_and_added(dtype, width):
     """Hubs that most rows are added to, and rows that none is."""
     at = (5000 * torch.rand(60_000) ** 3).long()
-    rows, out = torch.randn(60_000, 3, dtype=dtype), torch.randn(6000, 3, dtype=dtype)
+    rows, out = torch.randn(60_000, width, dtype=dtype), torch.randn(6000, width, dtype=dtype)
     want = out.clone()
     np.add.at(want.numpy(), at.numpy(), rows.numpy())  # one by one
     for threads in (1, 4, 7, 16):
