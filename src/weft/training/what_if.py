@@ -93,7 +93,8 @@ class WhatIf:
     def planner(self, cluster: Cluster, batch: int) -> Planner:
         """A planner for as many workers, hosts and seeds in a batch."""
         self._check(cluster)
-        key = (batch, cluster.shares(), self._room(cluster), self._on_device(cluster), *cluster.host_of.tolist())
+        parts = cluster.shares(), cluster.shares_of_links(), cluster.links
+        key = (batch, *parts, self._room(cluster), self._on_device(cluster), *cluster.host_of.tolist())
         if key not in self._planners:
             with self._parts_for(cluster) as graph:
                 self._planners[key] = self._planner_for(graph, cluster, batch)
@@ -140,13 +141,15 @@ class WhatIf:
     def _parts_for(self, cluster: Cluster) -> Iterator[Graph]:
         """The graph in a part for each worker."""
         with scratch_folder() as folder:
-            yield self._partitioned(cluster.workers, cluster.shares(), folder)
+            yield self._partitioned(cluster, folder)
 
-    def _partitioned(self, workers: int, shares: tuple[float, ...] | None, folder: Path) -> Graph:
-        graph = self._graph
+    def _partitioned(self, cluster: Cluster, folder: Path) -> Graph:
+        graph, workers, shares = self._graph, cluster.workers, cluster.shares()
         if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
-        owners = allocate(graph, workers, self._method, seed=0, shares=shares)
+        of_links = {"bandwidths": cluster.shares_of_links(), "pairs": cluster.own_links()}
+        by_host = cluster.workers_by_host  # as `weft partition --cluster` has it
+        owners = allocate(graph, workers, self._method, seed=0, shares=shares, hosts=by_host, **of_links)
         lists = replace(graph, features=None, remote=None)
         write_partitioned(lists, owners, workers, folder / "parts", shares=shares)
         parts = Graph.open(folder / "parts")

@@ -7,6 +7,7 @@ import pytest
 from test_options import cluster, graph  # noqa: F401
 
 from weft.exchange import Owners
+from weft.partition import allocate
 from weft.plan import Settings
 from weft.planner import NEVER, Host, Sampling, Scaling, Workers, counts
 from weft.planner.cluster import Device
@@ -77,6 +78,21 @@ def test_at_best_hosts_are_as_fast_as_their_processors(what_if):
     strong, weak = what_if.scaling(replace(cluster(1e7), hosts=(slow, fast)), [1, 2, 3])
     assert strong.ideal == [1.0, 9.0, 10.0]
     assert weak.ideal == [1.0 / 1, 9.0 / 3, 10.0 / 4]  # of batches of 100, 300 and 400
+
+
+def test_vertices_go_to_hosts_first(what_if, monkeypatch):
+    """As `weft partition --cluster` has it: or what is close would not stay in the house."""
+    asked = []
+
+    def seen(graph, parts, method, **given):
+        asked.append((parts, given["hosts"], given["bandwidths"]))
+        return allocate(graph, parts, method, **given)
+
+    monkeypatch.setattr("weft.training.what_if.allocate", seen)
+    hosts = Host("h1", 3e7, 1e12, workers=3), Host("h2", 2e7, 1e12)
+    with what_if._parts_for(replace(cluster(1e7), hosts=hosts)) as parts:
+        assert parts.num_owners == 4
+    assert asked == [(4, (3, 1), (1e7, 1e7, 1e7, 2e7))]
 
 
 def test_memory_has_room_for_the_batch_with_most(what_if):
