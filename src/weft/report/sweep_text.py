@@ -68,12 +68,13 @@ def fastest(sweep: Sweep) -> list[str]:
 
 
 def efficiencies(sweep: Sweep) -> list[str]:
-    """Of what it could be at best, by the first value, the share that the fastest plan does; none if that is unknown."""
+    """Of what it could be at best, by the first value that has a plan, the share that the fastest does; none if unknown."""
     if not sweep.ideal:
         return []
     times = [sweep.seconds.get(best, [nan] * (at + 1))[at] for at, best in enumerate(fastest(sweep))]
-    first = times[0] * sweep.ideal[0]
-    shares = [first / (took * best) for best, took in zip(sweep.ideal, times, strict=True)]
+    each_at_best = [took * best for best, took in zip(sweep.ideal, times, strict=True)]
+    first = next(filter(isfinite, each_at_best), nan)
+    shares = [first / one for one in each_at_best]
     return [f"{each:.0%}" if isfinite(each) else NONE for each in shares]
 
 

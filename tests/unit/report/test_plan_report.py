@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -158,4 +159,6 @@ def test_scaling_is_told_by_efficiency():
     assert "efficiency of the fastest" in html and "80%" in html
     assert "Seconds a batch by hosts, as many seeds a worker" in html
     assert efficiencies(replace(strong, seconds={"gdp": [8.0, 4.0, 2.5]})) == ["100%", "100%", "80%"]
+    none_fits_one = replace(strong, best=["", "gdp", "gdp"], seconds={"gdp": [math.nan, 4.0, 2.5]})
+    assert efficiencies(none_fits_one) == ["–", "100%", "80%"]
     assert efficiencies(weak) == ["100%", "80%"] and efficiencies(Sweep("link", [1.0], {"gdp": [1.0]})) == []
