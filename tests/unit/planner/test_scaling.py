@@ -84,9 +84,9 @@ def test_vertices_go_to_hosts_first(what_if, monkeypatch):
     """As `weft partition --cluster` has it: or what is close would not stay in the house."""
     asked = []
 
-    def seen(graph, parts, method, **given):
+    def seen(of, parts, method, **given):
         asked.append((parts, given["hosts"], given["bandwidths"]))
-        return allocate(graph, parts, method, **given)
+        return allocate(of, parts, method, **given)
 
     monkeypatch.setattr("weft.training.what_if.allocate", seen)
     hosts = Host("h1", 3e7, 1e12, workers=3), Host("h2", 2e7, 1e12)
