@@ -37,7 +37,7 @@ def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
             JsonLines() if settings.report.log == "json" else stack.enter_context(Human().shown())
         ]
         if settings.report.tensorboard is not None:
-            listeners.append(TensorBoard(settings.report.tensorboard))
+            listeners.append(stack.enter_context(TensorBoard(settings.report.tensorboard).open()))
 
         def notify(event: Event) -> None:
             for listener in listeners:
@@ -85,7 +85,7 @@ class Human:
         """Show one event."""
         match event:
             case Started():
-                self._started = event
+                self._started, self._since, self._edges = event, time.perf_counter(), 0
                 self._say(Text.assemble(("plan", "bold"), f"  {event.plan}"))
                 done = event.first_epoch * event.batches + event.first_batch
                 self._bars.update(self._task, total=event.epochs * event.batches, completed=done)
@@ -161,6 +161,14 @@ class TensorBoard:
             )
         self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
 
+    @contextmanager
+    def open(self) -> Iterator[Listener]:
+        """The listener, until a run ends, however."""
+        try:
+            yield self
+        finally:
+            self._writer.close()
+
     def __call__(self, event: Event) -> None:
         """Write one event, if it is one that TensorBoard shows."""
         if isinstance(event, EpochEnded):
@@ -168,5 +176,4 @@ class TensorBoard:
             self._writer.add_scalar("seconds", event.seconds, event.epoch + 1)
             if event.validation is not None:
                 self._writer.add_scalar("validation", event.validation, event.epoch + 1)
-        if isinstance(event, Finished):
-            self._writer.close()
+            self._writer.flush()  # nothing else is, where the process is ended
