@@ -129,7 +129,11 @@ class Prices:
         busy = np.array([host.shared_cores for host in cluster.hosts])
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
         self._pool = float(busy[self._shared].sum())
-        self._bandwidth = cluster.bandwidths
+        names = [host.name for host in cluster.hosts]
+        ends = [tuple(names.index(end) for end in link.between) for link in cluster.links]
+        both_ways = [*ends, *(pair[::-1] for pair in ends)]
+        self._linked = tuple(np.array(both_ways, dtype=int).reshape(-1, 2).T)  # hosts that have a link of their own
+        self._bandwidth = cluster.bandwidths[self._linked]
         self._nic = np.array([host.bandwidth for host in cluster.hosts])
         many = len(self._cores) > 1
         self._slowest = max((link.latency or 0.0 for link in cluster.links), default=0.0) if many else 0.0
@@ -279,15 +283,18 @@ class Prices:
         return longest / self._busy
 
     def _links(self, move: Move | None) -> np.ndarray:
-        """Seconds of each host's link out and in, within each host, and between each two hosts; of no exchange, none."""
+        """Seconds of each host's link out and in, within each host, and of pairs' own links; of no exchange, none.
+
+        Other pairs hold nothing up: they take no longer than the link of one of the two.
+        """
         hosts = len(self._cores)
         if move is None:
-            return np.zeros(3 * hosts + hosts * hosts)
+            return np.zeros(3 * hosts + len(self._bandwidth))
         between = np.bincount(self._pairs, move.sent.ravel(), hosts * hosts).reshape(hosts, hosts)
         np.fill_diagonal(between, 0.0)
         within = self._busiest(move.sent * self._alike, self._cluster.near_bandwidth)
         nics = [between.sum(way) / self._nic for way in (1, 0)]
-        return np.concatenate([*nics, within, (between / self._bandwidth).ravel()])
+        return np.concatenate([*nics, within, between[self._linked] / self._bandwidth])
 
     def _busiest(self, sent: np.ndarray, bandwidth: float) -> np.ndarray:
         """Seconds of each host's worker that sends or gets most; the bandwidth is each worker's own."""

@@ -82,6 +82,22 @@ def test_a_slow_link_between_two_hosts_counts():
     assert stage(prices(slow).of(work), "exchange") == 0.25 + 10.0
 
 
+def test_a_price_has_no_figure_for_pairs_without_links_of_their_own():
+    """There would be a million of them for a thousand hosts, in each price that a search keeps."""
+    sent = np.random.default_rng(0).integers(0, 100, (50, 50)).astype(float)
+    np.fill_diagonal(sent, 0.0)
+    work = load()
+    work.moves = [Move("exchange", sent)]
+    many = cluster(50)
+    own = tuple(Link((f"h{n}", f"h{n + 1}"), 10.0) for n in (1, 2))
+    plain, linked = (prices(of).of(work) for of in (many, replace(many, links=own)))
+    assert plain.links.shape == (2, 150) and linked.links.shape == (2, 154)
+    assert limit(plain, "links") == max(sent.sum(0).max(), sent.sum(1).max()) / 100
+    np.testing.assert_array_equal(
+        linked.links[0, 150:], [sent[0, 1] / 10, sent[1, 2] / 10, sent[1, 0] / 10, sent[2, 1] / 10]
+    )
+
+
 def test_workers_of_one_host_exchange_within_it():
     one = Cluster((Host("h1", 100.0, 1e9, workers=2, cores=2.0),), 0.25, 0.125, 1000.0, cluster().work)
     work = load()
