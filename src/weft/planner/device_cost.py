@@ -92,16 +92,19 @@ class DevicePrices(Prices):
         return float(np.max(self._meanwhile(load)))
 
     def _links(self, move: Move | None) -> np.ndarray:
-        """Devices of a host have a link each to the others of it; and maybe to those of other hosts, past the hosts' own."""
-        found = super()._links(move)
-        if move is None or move.stage not in TRAINS:
-            return found
-        hosts, near = len(self._cores), move.sent * self._alike
-        found[2 * hosts : 3 * hosts] = self._busiest(near, self._device.near_bandwidth)
-        if self._device.far_bandwidth != NEVER:
-            found[3 * hosts :] = 0.0
-            found[:hosts] = found[hosts : 2 * hosts] = self._busiest(move.sent - near, self._device.far_bandwidth)
-        return found
+        """Devices of a host have a link each to the others of it; and maybe to those of other hosts, past the hosts' own.
+
+        Which have places of their own: what is fetched goes by the hosts' links meanwhile.
+        """
+        found, hosts = super()._links(move), len(self._cores)
+        past = np.zeros(hosts)
+        if move is not None and move.stage in TRAINS:
+            near = move.sent * self._alike
+            found[2 * hosts : 3 * hosts] = self._busiest(near, self._device.near_bandwidth)
+            if self._device.far_bandwidth != NEVER:
+                past = self._busiest(move.sent - near, self._device.far_bandwidth)
+                found[: 2 * hosts] = found[3 * hosts :] = 0.0
+        return np.concatenate([found, past])
 
     def _copied(self, load: Load) -> float:
         if load.layer is None or load.stays:

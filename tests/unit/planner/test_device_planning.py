@@ -124,6 +124,10 @@ def test_what_trains_goes_from_device_to_device_and_the_rest_by_the_hosts():
     assert stage("exchange", across, past) == pytest.approx(30e-6 + 0.1)
     assert stage("exchange", within, past) == pytest.approx(15e-6 + 0.01)
     assert stage("fetch", across) >= 1.25e9  # a processor carries it: a second a byte
+    both = load()
+    both.moves = [Move("exchange", across), Move("fetch", across)]
+    assert limit(of.of(both), "links") == pytest.approx(0.2 + 0.2)
+    assert limit(past.of(both), "links") == pytest.approx(0.2)  # past each other
 
 
 def test_inputs_and_lists_are_copied_by_a_bus_that_may_hold_an_epoch_up():
