@@ -71,13 +71,13 @@ def checkup(
         size = 0
         if opened is not None:
             try:
-                size = _checkpoint_size(settings, opened)
+                size = _model_size(settings, opened)
             except WeftError as error:
                 if all(one.found != str(error) for one in findings):  # of the plan
                     findings.append(Finding("model", "all", str(error), "bad", "do what it says"))
         if settings.checkpoint.folder is not None:
             copies = settings.checkpoint.keep + 2  # one is being written, and the best model is kept apart
-            findings.append(_disk("checkpoints", settings.checkpoint.folder, size, copies))
+            findings.append(_disk("checkpoints", settings.checkpoint.folder, _TENSORS * size, copies))
         if out is not None:
             findings.append(_disk("model (--out)", out, size, 1))
     return findings
@@ -348,9 +348,9 @@ def _memory_of_plan(world: World, settings: Settings, graph: Graph, tell: Callab
     return Finding("plan", "all", f"plan {expected.name} {expected.excluded}", "bad", "choose another, or --plan auto")
 
 
-def _checkpoint_size(settings: Settings, graph: Graph) -> int:
+def _model_size(settings: Settings, graph: Graph) -> int:
     model = weft.training.make_model(settings, graph)
-    return _TENSORS * sum(tensor.nbytes for tensor in model.state_dict().values())
+    return sum(tensor.nbytes for tensor in model.state_dict().values())
 
 
 def _disk(what: str, folder: Path, size: int, copies: int) -> Finding:
@@ -361,7 +361,8 @@ def _disk(what: str, folder: Path, size: int, copies: int) -> Finding:
     need, free = size * copies, shutil.disk_usage(there).free
     told = f"{as_size(free)} free in {there}" + (f", need {as_size(need)}" if size else "")
     if free < need:
-        return Finding(what, "worker 0", told, "bad", "free some, name another folder, or --keep fewer checkpoints")
+        fewer = ", or --keep fewer checkpoints" if copies > 1 else ""
+        return Finding(what, "worker 0", told, "bad", f"free some, name another folder{fewer}")
     sample = bytes(max(1 << 20, min(size, _WRITTEN)))
     start = time.perf_counter()
     try:

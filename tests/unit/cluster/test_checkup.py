@@ -2,9 +2,11 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+import weft
 from weft import cli
 from weft.cluster.checks import judged
 from weft.cluster.worker_facts import NO_LIMIT, WorkerFacts
@@ -111,6 +113,20 @@ def test_workers_out_of_reach_and_packets_of_two_sizes():
 def test_what_travels_is_what_was_found():
     (found,) = facts(0).of_all(World())
     assert found == facts(0)
+
+
+@pytest.mark.parametrize("lacking", [0, 1])
+def test_a_trained_model_needs_room_for_itself_alone(tmp_path, capsys, monkeypatch, lacking):
+    communities(tmp_path / "g", vertices=200, edges=1000, width=4, classes=2, train=0.4)
+    model = weft.training.make_model(Settings.of(), weft.Graph.open(tmp_path / "g"))
+    size = sum(tensor.nbytes for tensor in model.state_dict().values())
+    monkeypatch.setattr("weft.cluster.checks.shutil.disk_usage", lambda place: SimpleNamespace(free=size - lacking))
+    assert (
+        cli.main(["doctor", str(tmp_path / "g"), "--out", str(tmp_path / "m"), "--threads", "1", "--json"]) == lacking
+    )
+    found = {one["what"]: one for one in json.loads(capsys.readouterr().out)}["model (--out)"]
+    assert found["verdict"] == ("bad" if lacking else "good")
+    assert found["remedy"] == ("free some, name another folder" if lacking else "")
 
 
 def test_one_worker(tmp_path, capsys):
