@@ -109,9 +109,8 @@ def _check_one_run(path: Path, records: Mapping[int, dict[str, Any]]) -> None:
         settings = record["settings"]
         now = fixed_settings(settings) | {"batches": record["batches"]}
         if before is not None:
-            others = [
-                f"{key} = {value}, {before.get(key)} before" for key, value in now.items() if value != before.get(key)
-            ]
+            changed = [key for key in now if key in before and now[key] != before[key]]  # a newer Weft has some more
+            others = [f"{key} = {now[key]}, {before[key]} before" for key in changed]
             if others or not settings["resume"]:
                 why = ", ".join(others) or "without --resume"
                 raise ConfigError(

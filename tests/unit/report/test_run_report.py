@@ -78,6 +78,14 @@ def test_another_run_in_the_file_is_refused(log, line, what):
         read_run(log)
 
 
+def test_a_run_that_goes_on_under_a_newer_weft_is_the_same_one(log):
+    """Which has settings that the first one's records don't name."""
+    first, newer = json.loads(begun()), json.loads(begun(checkpoint="kept", resume=True))
+    assert first["settings"].pop("sampler") == newer["settings"]["sampler"]
+    log.write_text(json.dumps(first) + "\n" + log.read_text() + json.dumps(newer) + "\n")
+    assert len(read_run(log)) == 2
+
+
 def test_the_table(log, capsys):
     print_run(read_run(log), Console(width=100))
     lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines() if line.split()[3:]}
