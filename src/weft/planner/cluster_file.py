@@ -5,6 +5,7 @@ import json
 import math
 import tomllib
 import zlib
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -196,9 +197,9 @@ def cluster_of(text: str, where: str) -> Cluster:
         )
     hosts = tuple(_host(where, n, data, several=len(tables) > 1) for n, data in enumerate(tables, 1))
     names = [host.name for host in hosts]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{where}: {names.count(name)} hosts are called {name!r}; give each a name of its own")
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise ConfigError(f"{where}: {count} hosts are called {name!r}; give each a name of its own")
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
     work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "timed", "error"))
