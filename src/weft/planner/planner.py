@@ -78,7 +78,7 @@ class Planner:
                 f"the plan {name or plan} has {len(plan.layers)} placements for {space.depth} convolutions: give one "
                 f"for each"
             )
-        name = name or self._name_of(plan)
+        name = name or self.name_of(plan)
         found = space.priced(plan, cluster)
         if isinstance(found, str):
             return Prediction.none(name, plan, found)
@@ -172,7 +172,7 @@ class Planner:
             key=lambda p: (p.excluded is not None, _worth(p.plan, p.over(epochs))),
         )
 
-    def _name_of(self, plan: Plan) -> str:
+    def name_of(self, plan: Plan) -> str:
         """A named plan's name; else its placements, and the options that are not the preferred ones."""
         for name, known in self.space.named.items():
             if known == plan:
@@ -382,15 +382,17 @@ def _size(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
-def link_sweep(planner: Planner, cluster: Cluster) -> Sweep:
-    """Predictions by the speed of all links; the axis shows the slowest host's."""
+def link_sweep(planner: Planner, cluster: Cluster, also: Plan | None = None) -> Sweep:
+    """Predictions by the speed of all links; the axis shows the slowest host's. `also`: of some other plan, too."""
     slowest = min(host.bandwidth for host in cluster.hosts)
     points = [(slowest * factor, planner, cluster.with_links(factor)) for factor in _LINKS]
-    return sweep("link", points, slowest)
+    return sweep("link", points, slowest, also)
 
 
-def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: float | None) -> Sweep:
-    """The plans that are fastest somewhere, and the named ones, at each value with its planner and cluster.
+def sweep(
+    axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: float | None, also: Plan | None = None
+) -> Sweep:
+    """The plans that are fastest somewhere, the named ones, and some other, at each value with its planner and cluster.
 
     Their seconds are those by which plans are chosen: with a part of what filling a cache takes.
     """
@@ -401,6 +403,8 @@ def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: flo
         best.append(chosen.name if chosen else "")
         shown |= {chosen.name: chosen.plan} if chosen else {}
         shown |= {name: plan for name, plan in planner.space.named.items() if name not in shown}
+        if also is not None and also not in shown.values():
+            shown[planner.name_of(also)] = also
     seconds: dict[str, list[float]] = {name: [] for name in shown}
     for _, planner, cluster in points:
         for name, plan in shown.items():
@@ -411,17 +415,21 @@ def sweep(axis: str, points: Sequence[tuple[float, Planner, Cluster]], here: flo
 class Scaling:
     """A sweep over numbers of hosts, whose planners may be large: one at a time is looked at."""
 
-    def __init__(self, axis: str, here: float) -> None:
+    def __init__(self, axis: str, here: float | None) -> None:
         self.sweep = Sweep(axis, [], {}, here, [])
         self._plans: dict[str, Plan] = {}
 
-    def add(self, hosts: float, planner: Planner, cluster: Cluster, ideal: float, parts: int = 1) -> None:
-        """Look at a number of hosts: at named plans, and at those that were fastest so far.
+    def add(
+        self, hosts: float, planner: Planner, cluster: Cluster, ideal: float, also: Plan | None = None, parts: int = 1
+    ) -> None:
+        """Look at a number of hosts: at named plans, at those that were fastest so far, and at some other.
 
         `ideal`: how fast they are at best (Sweep). `parts`: seconds of such a part of an epoch are told, as of a batch.
         """
         chosen = planner.fastest(cluster)
         self._plans = {**planner.space.named, **self._plans} | ({chosen.name: chosen.plan} if chosen else {})
+        if also is not None and also not in self._plans.values():
+            self._plans[planner.name_of(also)] = also
         for name, plan in self._plans.items():
             times = self.sweep.seconds.setdefault(name, [float("nan")] * len(self.sweep.values))
             times.append(planner.counted(plan, cluster, name) / parts)

@@ -55,28 +55,31 @@ class WhatIf:
         """Answers for other numbers of such hosts: an epoch with the same batch over all, a batch of as many seeds a worker.
 
         The latter as far as there are so many to train on; an epoch's last batch, which may be smaller, is left out. The
-        full graph is one batch, whatever there is of it.
+        full graph is one batch, whatever there is of it. Of a graph that is not partitioned, no size is as it is here.
         """
+        for count in counts:  # before the first one takes its time
+            self._check(cluster.scaled_to(count))
+        anew = self._graph.bounds is None and partitioned_anew(self._graph, cluster.workers, scaled=True)
         here, seeds, self._partitions = float(len(cluster.hosts)), self._settings.sampling.batch_size, True
-        strong, weak = Scaling("hosts", here), Scaling("hosts, growing batch", here)
+        strong, weak = (Scaling(axis, None if anew else here) for axis in ("hosts", "hosts, growing batch"))
         most = objective_for(self._graph, self._settings).count("train")
         for count in counts:
-            scaled = cluster.scaled_to(count)
-            self._check(scaled)
+            scaled, also = cluster.scaled_to(count), self.named(cluster.scaled_to(count))
             full, rest = divmod(most, seeds * scaled.workers)
             with self._parts_for(scaled) as parts:
                 power = scaled.power(self._on_device(scaled))
-                strong.add(count, self._scaled(parts, cluster, scaled, seeds * cluster.workers), scaled, power)
+                strong.add(count, self._scaled(parts, cluster, scaled, seeds * cluster.workers), scaled, power, also)
                 if full and not self._settings.sampling.full_graph:
                     first = full if rest else None
                     grown = self._scaled(parts, cluster, scaled, seeds * scaled.workers, first)
-                    weak.add(count, grown, scaled, power / scaled.workers, full)
+                    weak.add(count, grown, scaled, power / scaled.workers, also, full)
         return [one.sweep for one in (strong, weak) if one.sweep.values]
 
     def sensitivity(self, cluster: Cluster) -> list[Sweep]:
         """By the speed of links between hosts, and by the hidden width where the model is one that settings name."""
         planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
-        sweeps = [link_sweep(planner, cluster)] if len(cluster.hosts) > 1 else []
+        also = self.named(cluster)
+        sweeps = [link_sweep(planner, cluster, also)] if len(cluster.hosts) > 1 else []
         if self._settings.model.file is None:
             models = {}
             for width in sorted({*_WIDTHS, self._settings.model.hidden}):
@@ -87,7 +90,7 @@ class WhatIf:
                 (float(width), planner if width == here else planner.of(encoder_of(model)), cluster)
                 for width, model in models.items()
             ]
-            sweeps.append(sweep("hidden", points, float(here)))
+            sweeps.append(sweep("hidden", points, float(here), also))
         return sweeps
 
     def planner(self, cluster: Cluster, batch: int) -> Planner:

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from test_options import cluster, graph  # noqa: F401
 
+from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.partition import allocate
 from weft.plan import Settings
-from weft.planner import NEVER, Host, Sampling, Scaling, Workers, counts
+from weft.planner import NEVER, Host, Sampling, Scaling, Workers, counts, link_sweep
 from weft.planner.cluster import Device
 from weft.planner.counts import SPREAD, Key
 from weft.planner.dry_run import DryRun
@@ -78,6 +79,23 @@ def test_at_best_hosts_are_as_fast_as_their_processors(what_if):
     strong, weak = what_if.scaling(replace(cluster(1e7), hosts=(slow, fast)), [1, 2, 3])
     assert strong.ideal == [1.0, 9.0, 10.0]
     assert weak.ideal == [1.0 / 1, 9.0 / 3, 10.0 / 4]  # of batches of 100, 300 and 400
+
+
+def test_the_plan_that_settings_name_is_told_at_each_size(graph):  # noqa: F811
+    """Also where the graph is not partitioned: then it is there, and none is the present size."""
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1, plan="pull+push")
+    what_if = WhatIf(replace(graph, bounds=None), settings, "random")
+    for found in what_if.scaling(cluster(1e7), [1, 2]):
+        (name,) = (name for name in found.seconds if name.startswith("pull+push"))
+        assert np.isfinite(found.seconds[name]).tolist() == [False, True]
+        assert found.here is None
+    assert name in link_sweep(what_if.planner(cluster(1e7), 200), cluster(1e7), what_if.named(cluster(1e7))).seconds
+
+
+def test_too_many_hosts_are_refused_before_others_take_their_time(what_if, monkeypatch):
+    monkeypatch.setattr(WhatIf, "_parts_for", None)
+    with pytest.raises(ConfigError, match="2,000 workers are more than the graph has vertices"):
+        what_if.scaling(cluster(1e7), [1, 2000])
 
 
 def test_vertices_go_to_hosts_first(what_if, monkeypatch):
