@@ -130,7 +130,7 @@ class Planner:
         counted, prefetch = self.space.counted, self.space.choices.get("prefetch", (0,))[0]
         took = self._took + time.perf_counter() - start
         placements = [kind.name for kind in self.space.kinds]
-        said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch)
+        said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch, self.space.task.halves)
         said += _in_longer_runs(shown)
         factors = self.space.earlier.tried(cluster).factors
         if tried := [one.name for one in shown if one.plan in factors]:
@@ -241,10 +241,13 @@ def _lack(room: Room) -> str:
     return f"would need {need} {room.where}, of {there}: {lack} are lacking"
 
 
-def _reasons(shown: list[Prediction], predict: _Predict, placements: Sequence[str], prefetch: int) -> list[str]:
+def _reasons(
+    shown: list[Prediction], predict: _Predict, placements: Sequence[str], prefetch: int, halves: bool
+) -> list[str]:
     """Sentences on a choice, the first of what is shown: what holds it up, and each layer and option against the next best.
 
-    `placements`: that a layer may have. `prefetch`: batches that could be prepared ahead, if there was memory.
+    `placements`: that a layer may have. `prefetch`: batches that could be prepared ahead, if there was memory. `halves`: may
+    rows travel in half precision?
     """
     best, sent = shown[0], sum(shown[0].sent.values())
     travel = f"{_size(sent)} travel" if sent else "nothing travels"
@@ -256,7 +259,8 @@ def _reasons(shown: list[Prediction], predict: _Predict, placements: Sequence[st
             what, other = min(fitting.items(), key=lambda each: each[1].seconds)
             more = _of_cache(best, other) if choice == _CACHE else ""
             said.append(f"{choice}: {_against(best, other)} ({what}){more}")
-    return [*said, *_draws(best), *_precision(best, predict), *_ahead(best, predict, prefetch), *_other_ways(shown)]
+    precision = _precision(best, predict) if halves or best.plan.wire == "float16" else ()
+    return [*said, *_draws(best), *precision, *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
 def _worth(plan: Plan, seconds: float) -> float:

@@ -82,6 +82,7 @@ class Task:
     epochs: int = 1
     memory: float | None = None  # bytes that a worker may use; None: what its host has for it
     on_device: bool = False  # do workers compute on devices?
+    halves: bool = True  # may rows travel in half precision, if that is allowed?
     labels: float = 0.0  # bytes of all vertices' labels, which each device has
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
     anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?

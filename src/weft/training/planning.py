@@ -12,7 +12,7 @@ from torch import nn
 from weft import _kernels
 from weft.exchange import Communicator, World
 from weft.features import lost_as_half
-from weft.graph import Graph
+from weft.graph import Features, Graph
 from weft.nn import encoder_of, forward_of
 from weft.operations import has_kernels
 from weft.plan import Plan, Settings, plan_named, plan_options
@@ -33,10 +33,11 @@ def task_of(
     workers: int = 1,
     on_device: bool = False,
     kernels: bool = True,
+    features: Features | None = None,
 ) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches.
 
-    `objective`: what is learned; None: a figure of each training vertex.
+    `objective`: what is learned; None: a figure of each training vertex. `features`: those that are trained on.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
     options = plan_options(settings)
@@ -47,10 +48,9 @@ def task_of(
     choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in options.items()}
     if "prefetch" in choices:  # fewer are enough where memory is short
         choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
+    halves = features is None or not lost_as_half(features)  # numbers that the model may look up
     if settings.plan.wire == "auto":
-        features = None if objective is None else objective.graph.features
-        lost = features is not None and lost_as_half(features)  # numbers that the model may look up
-        choices["wire"] = ("float32",) if lost else ("float32", "float16")
+        choices["wire"] = ("float32", "float16") if halves else ("float32",)
     sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"
@@ -79,6 +79,7 @@ def task_of(
         epochs=settings.optimisation.epochs,
         memory=settings.budget,
         on_device=on_device,
+        halves=halves,
         labels=0.0 if objective is None or objective.labels is None else float(objective.labels.nbytes),
         sample_on=sample_on if on_device and kernels and few else "cpu",
         choices=choices,
@@ -107,7 +108,8 @@ def planner_for(
     several = 1 < len(set(world.hosts)) < world.size
     comms = world.communicator("all"), world.communicator("host") if several else Communicator()
     batch, device = settings.sampling.batch_size * world.size, device_of(settings.parallel.device, world)
-    task = task_of(settings, depth, batch, objective, world.size, device.type != "cpu", has_kernels(device))
+    there = device.type != "cpu", has_kernels(device)
+    task = task_of(settings, depth, batch, objective, world.size, *there, features=graph.features)
     threads = torch.get_num_threads()
     torch.set_num_threads(settings.parallel.threads or 1)
     if settings.budget is None:

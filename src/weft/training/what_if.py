@@ -127,7 +127,8 @@ class WhatIf:
             remedy = "give the cluster file a [device] table"
             refuse(settings, {"cache_per", *said}, "workers that compute on processors", remedy)
         objective = objective_for(graph, settings)
-        task = task_of(settings, self._depth, batch, objective, len(hosts), on_device)
+        of_all = self._graph.features  # of parts that are made here, none is read
+        task = task_of(settings, self._depth, batch, objective, len(hosts), on_device, features=of_all)
         if first is not None:
             task = _of_first(task, first, batch, objective.count("train"))
         workers = Workers(owners, hosts, memory=self._room(cluster))

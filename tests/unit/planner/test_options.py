@@ -174,6 +174,8 @@ def test_rows_travel_as_is_fastest_where_that_is_allowed(asked):
     assert any("`--wire auto`" in reason for reason in exact.answer(slow).reasons)
     assert not any("--wire" in reason for reason in exact.answer(fast).reasons)
     assert all(p.plan.wire == "float32" for p in free.answer(slow).predictions if p.name in free.space.named)
+    exact.space.task = replace(exact.space.task, halves=False)  # whose features are numbers that it would lose
+    assert not any("--wire" in reason for reason in exact.answer(slow).reasons)
 
 
 def test_a_wire_of_half_precision_saves_nothing_of_rows_that_are_stored_so(graph):

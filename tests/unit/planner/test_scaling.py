@@ -92,6 +92,13 @@ def test_the_plan_that_settings_name_is_told_at_each_size(graph):  # noqa: F811
     assert name in link_sweep(what_if.planner(cluster(1e7), 200), cluster(1e7), what_if.named(cluster(1e7))).seconds
 
 
+def test_numbers_that_half_precision_loses_are_known_where_parts_are_made(graph):  # noqa: F811
+    """Of those no features are read."""
+    numbers = replace(graph, features=21 * np.arange(1500, dtype=np.float32)[:, None])
+    what_if = WhatIf(numbers, Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, wire="auto"), "random")
+    assert what_if.planner(cluster(1e7).scaled_to(4), 400).space.choices["wire"] == ("float32",)
+
+
 def test_too_many_hosts_are_refused_before_others_take_their_time(what_if, monkeypatch):
     monkeypatch.setattr(WhatIf, "_parts_for", None)
     with pytest.raises(ConfigError, match="2,000 workers are more than the graph has vertices"):

@@ -962,7 +962,8 @@ def test_the_planner_leaves_float16_out_where_features_are_numbers_that_it_has_n
     settings = Settings.of(fanouts=(4, 4), plan="auto", wire="auto")
     numbers = replace(graph, features=21 * np.arange(graph.num_vertices, dtype=np.float32)[:, None])
     for of, choices in ((graph, ("float32", "float16")), (numbers, ("float32",))):
-        assert task_of(settings, 2, 60, objective_for(of, settings), workers=2).choices["wire"] == choices
+        task = task_of(settings, 2, 60, workers=2, features=of.features)
+        assert task.choices["wire"] == choices and task.halves == (len(choices) == 2)
 
 
 def test_a_loop_of_ones_own_has_the_threads_that_the_loader_was_given(graph):
