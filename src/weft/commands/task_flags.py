@@ -109,6 +109,8 @@ def cluster_given(args: argparse.Namespace, parts: int) -> weft.planner.Cluster:
     """The machines: those of the file, or hosts that differ in nothing but their links."""
     if args.cluster is None:
         workers = weft.partition.equal_hosts(parts, parts if args.hosts is None else args.hosts)
+        if args.bandwidths is not None and len(workers) == 1:
+            raise ConfigError("--bandwidths means nothing to one host, which has no links to others: drop it")
         links = _bandwidths("1" if args.bandwidths is None else args.bandwidths, len(workers))
         hosts = [weft.planner.Host(f"h{n + 1}", links[n], 0.0, count, float(count)) for n, count in enumerate(workers)]
         return weft.planner.Cluster(tuple(hosts), 0.0, 0.0, weft.planner.NEVER)

@@ -116,6 +116,7 @@ class TestCommand:
             ),
             (["metis", "--parts", "2", "--measured", "nowhere"], "nowhere can't be read"),
             (["metis", "--parts", "0"], "0 parts"),
+            (["metis", "--parts", "2", "--hosts", "1", "--bandwidths", "1"], "--bandwidths means nothing to one host"),
         ],
     )
     def test_mistakes_are_one_sentence(self, graph, capsys, arguments, sentence):
