@@ -27,11 +27,16 @@ class PlanEpochs:
     predicted: Mapping[str, float] | None  # seconds by stage, and of the whole epoch; None: it was not predicted
     measured: list[dict[str, float]] = field(default_factory=list)  # likewise, by epoch
     rows: dict[str, int] = field(default_factory=dict)  # feature rows that were read in all of them, by where they were
-    first: list[int] = field(default_factory=list)  # places in `measured` of each process's first: of more, if resumed
+    first: list[int] = field(
+        default_factory=list
+    )  # places in `measured` of each process's first, and of parts of epochs
 
     @property
     def usual(self) -> dict[str, float]:
-        """Medians, of all epochs but the first ones, which open connections and fill caches, if there are others."""
+        """Medians, of all epochs but the first ones, which open connections and fill caches, if there are others.
+
+        Nor of those in which there were other plans, too.
+        """
         counted = [one for at, one in enumerate(self.measured) if at not in self.first] or self.measured
         names = dict.fromkeys([*_EPOCH, *STAGES, *(name for one in counted for name in one)])
         return {name: median(one.get(name, 0.0) for one in counted) for name in names}
@@ -129,7 +134,8 @@ def _plans(records: Sequence[dict[str, Any]]) -> list[PlanEpochs]:
         if record.get("record") != "EpochEnded" or not record.get("stages"):
             continue
         plan = plans.setdefault(record["plan"], PlanEpochs(record["plan"], predicted.get(record["plan"])))
-        plan.first += [] if plan.plan in begun else [len(plan.measured)]
+        usual = plan.plan in begun and record.get("whole", True)
+        plan.first += [] if usual else [len(plan.measured)]
         begun.add(plan.plan)
         plan.measured.append({"epoch": float(record["seconds"]), **_numbers(record["stages"])})
         plan.rows = dict(Counter(plan.rows) + Counter({name: int(n) for name, n in record.get("rows", {}).items()}))

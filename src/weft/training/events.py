@@ -50,6 +50,7 @@ class EpochEnded:
     plan: str = ""  # of its last batch, and
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage, of this worker
     rows: dict[str, int] = field(default_factory=dict)  # feature rows that it read, by where they were
+    whole: bool = True  # were all its batches by that plan?
 
 
 @dataclass(frozen=True)

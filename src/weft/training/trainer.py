@@ -76,6 +76,7 @@ class Trainer:
             raise ConfigError("patience would have no effect: nothing is in the validation split, so drop it")
         self.watch: Watch | None = None  # set by who planned; without one, the plan stays
         self._seconds: list[float] = []  # of each batch of the present epoch
+        self._plans: list[str] = []  # by which these are, in turn
         self._parameters = list(self.model.parameters())
         self._unchecked = self.run.in_parts  # is the loss to be a sum, and not tried?
         self._optimizer = make_optimizer(self._parameters, settings)
@@ -128,9 +129,9 @@ class Trainer:
             self._saved.keep(p, due=True)
         if p.epoch == s.optimisation.epochs:
             best = self._evaluate_at_end() or best
-        seconds, plan, last = sum(self._seconds), self.run.plan_name, p.history[-1]
-        measured = last["validation"], best, last["figures"]
-        self._tell(EpochEnded(last["epoch"], last["loss"], seconds, *measured, plan, stages, rows))
+        seconds, plan, last = sum(self._seconds), (self._plans or [self.run.plan_name])[-1], p.history[-1]
+        measured, whole = (last["validation"], best, last["figures"]), len(self._plans) < 2
+        self._tell(EpochEnded(last["epoch"], last["loss"], seconds, *measured, plan, stages, rows, whole))
         self._look()
 
     def _steps(self, interrupts: Interrupts) -> None:
@@ -149,8 +150,9 @@ class Trainer:
 
     def _epoch_from(self, first: int) -> Iterator[Batch]:
         """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
-        self._seconds, epoch = [], self.progress.epoch
+        self._seconds, self._plans, epoch = [], [], self.progress.epoch
         while first < self._batches:
+            self._plans.append(self.run.plan_name)
             if self.watch is not None:
                 self.watch.begins()
             change, since = None, time.perf_counter()

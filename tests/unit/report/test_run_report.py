@@ -60,6 +60,14 @@ def test_the_first_epoch_of_a_resumed_run_does_not_count(log):
     assert chosen.usual["epoch"] == pytest.approx(3.2)
 
 
+def test_an_epoch_of_several_plans_does_not_count(log):
+    """Where there is another."""
+    *_, second, _ = log.read_text().splitlines(keepends=True)
+    log.write_text(log.read_text() + json.dumps(json.loads(second) | {"seconds": 99.0, "whole": False}) + "\n")
+    chosen, _ = read_run(log)
+    assert len(chosen.measured) == 4 and chosen.usual["epoch"] == pytest.approx(3.2)
+
+
 @pytest.mark.parametrize(
     ("line", "what"),
     [

@@ -19,8 +19,8 @@ from weft.features import DeviceStore
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.partition import allocate, write_partitioned
-from weft.plan import Plan, Settings
-from weft.training import Trainer, drawing, loader, make_model, save_model
+from weft.plan import Plan, Settings, gdp
+from weft.training import EpochEnded, Trainer, drawing, loader, make_model, save_model
 from weft.training.modes import FullGraphMode
 from weft.training.watch import Change
 
@@ -124,6 +124,28 @@ class Changing:
 
     def look(self, *given):
         return self.left.pop() if self.left else None
+
+
+def test_an_epoch_is_told_by_the_plan_of_its_batches(graphs, ranks):
+    """In the first one the plan changed; it does so behind the last batch of the second one again."""
+
+    def work(world):
+        settings, told = Settings.of(**USUAL | {"batch_size": 10, "epochs": 3}, plan="split"), []
+        trainer = Trainer(graphs[2], make_model(settings, graphs[2]), settings, told.append, world)
+        first, batches = trainer.parallel, []
+
+        def stepped(*given):
+            batches.append(given)
+            return {2: Change(gdp(2), "another"), 8: Change(first, "the first")}.get(len(batches))
+
+        trainer.watch = SimpleNamespace(begins=lambda: None, stepped=stepped, look=lambda *given: None)
+        trainer.fit()
+        assert len(batches) == 12
+        ended = [event for event in told if isinstance(event, EpochEnded)]
+        return [(event.plan, event.whole) for event in ended], str(gdp(2)), str(first)
+
+    ended, other, first = ranks(2, work)[0]
+    assert ended == [(other, False), (other, True), (first, True)]
 
 
 @pytest.mark.parametrize("within", [True, False])
