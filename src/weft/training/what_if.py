@@ -151,9 +151,16 @@ class WhatIf:
         graph, workers, shares = self._graph, cluster.workers, cluster.shares()
         if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
-        of_links = {"bandwidths": cluster.shares_of_links(), "pairs": cluster.own_links()}
-        by_host = cluster.workers_by_host  # as `weft partition --cluster` has it
-        owners = allocate(graph, workers, self._method, seed=0, shares=shares, hosts=by_host, **of_links)
+        owners = allocate(
+            graph,
+            workers,
+            self._method,
+            hosts=cluster.workers_by_host,  # as `weft partition --cluster` has it
+            seed=0,
+            shares=shares,
+            bandwidths=cluster.shares_of_links(),
+            pairs=cluster.own_links(),
+        )
         lists = replace(graph, features=None, remote=None)
         write_partitioned(lists, owners, workers, folder / "parts", shares=shares)
         parts = Graph.open(folder / "parts")
