@@ -288,6 +288,29 @@ def test_what_would_have_no_effect_is_refused(parts):
         weft.train(graph, model, task="link", objective=learned, **one)
 
 
+@pytest.mark.parametrize("whose", ["all", "the model's", "the model's, frozen"])
+def test_a_decoder_that_no_optimizer_moves_is_told_of_once(parts, whose):
+    graph, told = open_graph(parts / "1"), []
+    made = {"task": "link", "decoder": "mlp", "hidden": 4, "threads": 1, "notify": told.append}  # hidden: the decoder's
+    loader, model = weft.Loader(graph, [2, 2], 600, **made), make_model(graph)
+    run = weft.parallel(model, loader)
+    before = [one.detach().clone() for one in run.model.decoder.parameters()]
+    for one in model.parameters() if "frozen" in whose else ():
+        one.requires_grad_(False)
+    optimizer = torch.optim.Adam((run.model if whose != "the model's" else model).parameters(), lr=0.01)
+    for batch in islice(loader, 4):
+        optimizer.zero_grad()
+        (loader.objective.loss(run.model, run(batch), batch.part.targets) / batch.terms).backward()
+        run.sync()
+        optimizer.step()
+    run.close()
+    moved = [not torch.equal(*pair) for pair in zip(before, run.model.decoder.parameters(), strict=True)]
+    assert all(moved) == (whose != "the model's") and any(moved) == all(moved)
+    names = "decoder.first.weight, decoder.first.bias, decoder.second.weight"
+    wanted = f"{names} are trained with the model, but the optimizer .* give it run.model.parameters"
+    assert len(told) == (whose == "the model's") and all(re.match(wanted, text) for text in told)
+
+
 def test_plans_change_between_loops(parts):
     loader = weft.Loader(open_graph(parts / "1"), [4, 3], 60)
     run = weft.parallel(make_model(loader.graph), loader)

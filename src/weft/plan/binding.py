@@ -239,6 +239,7 @@ def check_loader(settings: "Settings", plan: Plan | None = None) -> None:
     is to decide. `plan`: one that is made already."""
     groups = ("model", "optimisation", "evaluation", "checkpoint", "report")
     kept = {"dtype", "products", "seed", "epochs"}  # epochs: what is done once is worth so much more
+    kept |= {"hidden"} if settings.of_links else set()  # of a decoder that is made
     elsewhere = {key for key in DEFAULTS if PLACES[key][0] in groups} - kept
     refuse(settings, elsewhere, "a loader", "say it where the model is made and trained", even_off=True)
     unused = {"on", "workers", "cluster", "watch", "max_restarts", "min_workers"}

@@ -1,6 +1,6 @@
 """Modules beside the model, such as heads: what they do with its rows is the same on any worker, or refused."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
 from typing import ClassVar
@@ -8,6 +8,7 @@ from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from weft.errors import ModelError
@@ -31,6 +32,31 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
     for function, shape in drawn.shapes:
         if counts.intersection(shape):
             raise ModelError(of_random_numbers(model, function))
+
+
+class Added:
+    """What an objective has trained besides the model, such as a decoder: does a loop's optimizer know of it?"""
+
+    def __init__(self, trained: nn.Module, given: Sequence[nn.Module]) -> None:
+        """`trained`: holds what was `given`, and what is added."""
+        self._own = [one for module in given for one in module.parameters() if not is_lazy(one)]
+        known = {id(one) for module in given for one in module.parameters()}
+        self._added = {n: one for n, one in trained.named_parameters() if id(one) not in known and one.requires_grad}
+        self._before = self._writes()
+
+    def _writes(self) -> tuple[list[int], list[int]]:
+        return [one._version for one in self._own], [one._version for one in self._added.values()]
+
+    def left(self) -> list[str]:
+        """Those that stay as they are, by name, where an optimizer has moved the model's parameters; told once."""
+        if not self._added:
+            return []
+        own, added = now = self._writes()
+        (own_before, added_before), self._before = self._before, now
+        if own == own_before:
+            return []
+        names, self._added = list(self._added), {}  # now it is known
+        return names if added == added_before else []
 
 
 class LoopDraws:

@@ -19,7 +19,7 @@ from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device, check_variant
 from weft.training.batches import Batch, Feed, Part, lasting
-from weft.training.beside import Beside, LoopDraws, check_draws
+from weft.training.beside import Added, Beside, LoopDraws, check_draws
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, unused_by, variant_of
@@ -34,6 +34,10 @@ _KEPT = (
 _HOOKED = (
     "hooks of parameters' gradients ({}) get what each worker, or piece of a batch, adds to them: what is not linear, as a "
     "clamp is not, makes another model than on one; change gradients behind their sum (run.sync()), or set clip_norm"
+)
+_LEFT = (
+    "{} are trained with the model, but the optimizer steps by the model's parameters without them: give it "
+    "run.model.parameters()"
 )
 _PER_WORKER = (
     "batch normalisation is over the rows that each worker computes, so that the model differs by plan and by number of "
@@ -113,6 +117,7 @@ class Run:
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = state_and_hooks(self.model), True
         self._looked_for_kept = False
+        self._added: Added | None = None  # in a loop of one's own
         self._threads_before: int | None = None  # of torch, if they are to be put back
         self._rounding: Callable[[], object] | None = None  # ends that torch's products are rounded, for this
         self.use(plan)
@@ -163,6 +168,8 @@ class Run:
         part.runs += 1
         if self.sync.watches:
             self._loop.end()
+        if self._added is not None and (left := self._added.left()):
+            self.loader.notify(_LEFT.format(", ".join(left[:3])))
         key = None if part.key is None else (*part.key, *again)
         if part.draws_key is not None:
             if part.key is not None and torch.is_grad_enabled():  # it is trained on
@@ -193,9 +200,10 @@ class Run:
             f"is the model's own, which was given, and is trained in place: model.{name}"
         )
 
-    def watch(self) -> None:
-        """It is a loop of one's own that runs it: look at what that does with rows and gradients."""
+    def watch(self, *given: nn.Module) -> None:
+        """It is a loop of one's own that runs what was given: look at what that does with rows and gradients."""
         self.sync.watch(self._loop)
+        self._added = Added(self.model, given)
 
     def take_threads(self) -> None:
         """Have torch compute with as many threads as the settings say, until this is closed."""
@@ -319,7 +327,7 @@ def parallel(model: nn.Module, loader: Loader, *beside: nn.Module) -> Run:
             f"batch_size=1024), of a graph or a PyG Data, gives the batches that the model is run on"
         )
     run = Run(model, loader, beside=beside)
-    run.watch()
+    run.watch(model, *beside)
     if "threads" in loader.settings.given:
         run.take_threads()
     for text in run.notices():
