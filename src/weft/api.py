@@ -61,7 +61,8 @@ def train(
             raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
-    if objective is not None and checked.task.name != VertexObjective.name:
+    of_links = objective is not None and checked.of_links and objective.of_links  # whose settings it goes by
+    if objective is not None and checked.task.name != VertexObjective.name and not of_links:
         given = (
             "a function as loss, which is of rows and labels" if isinstance(objective, LossObjective) else "objective"
         )

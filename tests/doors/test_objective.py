@@ -22,8 +22,8 @@ from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
 from weft.training import load_model, make_model, of_all_workers, save_model
+from weft.training import LinkObjective, load_model, of_all_workers
 from weft.training.objectives import move, set_up
-from weft.training.objectives.links import LinkObjective
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -473,6 +473,30 @@ def test_what_weft_looks_up_for_links_is_no_state_that_checkpoints_lack(parts, t
     }
     assert weft.train(parts[1], task="ranked", **chosen).validation > 0
     assert "checkpoints are without" not in "".join(capsys.readouterr())
+
+
+class Softplus(LinkObjective):
+    """Each link is to score above its negatives."""
+
+    def loss(self, model, rows, targets):
+        scores = model.score(*targets.of(rows, 0, len(targets)))
+        return F.softplus(scores[:, 1:] - scores[:, :1]).mean(1).sum()
+
+
+def test_an_objective_of_links_is_passed_with_their_settings(parts):
+    graph, common = Graph.open(parts[1]), {"task": "link", "fanouts": [3, 3], "threads": 1, "num_negatives": 3}
+    with seeded(2):
+        model = GraphSAGE(graph.num_features, 8, 2)
+    loader = weft.Loader(graph, objective=Softplus(), batch_size=50, **common)
+    run = weft.parallel(model, loader)
+    assert len(loader) and all(batch.part.targets.tails.shape[1] == 4 for batch in loader)
+    assert all(run(batch).isfinite().all() for batch in loader)
+    run.close()
+    told = {"epochs": 1, "metric": "hits", "hits": 3, "eval_negatives": 9, "log": "json"}
+    result = weft.train(graph, model, objective=Softplus(), **common | told)
+    assert (
+        list(result.figures) == ["MRR", "Hits@3", "AUC"] and result.validation == result.history[0]["figures"]["Hits@3"]
+    )
 
 
 def test_it_is_passed_as_an_object(parts):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         set_up,
         wrapped_by,
     )
+    from weft.training.objectives.links import LinkObjective
     from weft.training.planning import answer_for_all, planner_for
     from weft.training.rehearsal import measured
     from weft.training.run import Run, parallel
@@ -35,6 +36,7 @@ else:
     __getattr__ = lazy_face(__name__)
 
 __all__ = [
+    "LinkObjective",
     "Loader",
     "Objective",
     "Result",

@@ -346,7 +346,8 @@ def _check_dealt_out_by_weft(comm: Communicator, what: str, vertices: Sequence[n
 def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertices | None, split: str) -> None:
     """Refuse two things of which each says what is gone over."""
     told = ["objective"] if objective is not None else []
-    told += [f"task = {settings.task.name!r}"] if settings.task.name != VertexObjective.name else []
+    of_links = objective is not None and settings.of_links and objective.of_links  # whose settings it goes by
+    told += [] if of_links or settings.task.name == VertexObjective.name else [f"task = {settings.task.name!r}"]
     told += ["seeds"] if seeds is not None else []
     told += [f"split = {split!r}"] if split != "train" else []
     if len(told) > 1:
