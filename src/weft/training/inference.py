@@ -42,7 +42,11 @@ _EDGES = 1 << 20  # edges that a convolution goes over at a time
 
 @dataclass
 class Inference:
-    """What exact inference gives for every vertex: in memory, or mapped from temporary files that go with the arrays."""
+    """What exact inference gives for every vertex: in memory, or mapped from temporary files that go with the arrays.
+
+    Row i is of vertex i as the graph numbers it, which partitioning does anew: `graph.renumbered(ids)` are the rows of
+    vertices that had these ids at import. Vertices of several types stand type by type there.
+    """
 
     outputs: np.ndarray  # [vertices, classes]: the model's result
     embeddings: np.ndarray  # [vertices, width]: the rows that entered the last convolution, or its last hop
