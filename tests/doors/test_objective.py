@@ -2,6 +2,7 @@
 
 import copy
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -473,6 +474,45 @@ def test_what_weft_looks_up_for_links_is_no_state_that_checkpoints_lack(parts, t
     }
     assert weft.train(parts[1], task="ranked", **chosen).validation > 0
     assert "checkpoints are without" not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_rare_vertices_are_weighed_and_ranked(ranks, parts, workers):
+    """The figure is an average over those found of how many before them are rare, on each worker."""
+    from weft_stranger.rare import RareObjective
+
+    with pytest.raises(
+        ConfigError, match=r"metric means nothing to .* of vertices, another loss or figure is an objective"
+    ):
+        weft.Settings.of(metric="auc")
+    with pytest.raises(ConfigError, match=r"choose one of mrr, hits, auc \(of vertices, another one is an objective"):
+        weft.Settings.of(metric="f1")
+
+    def measured(world):
+        graph = Graph.open(parts[workers])
+        graph = replace(graph, labels=np.where(graph.labels == 1, 1, 0).astype(np.int32), num_classes=2)
+        objective, settings = RareObjective(weight=3.0), weft.Settings.of(fanouts=(4, 3), threads=1, batch_size=50)
+        with seeded(2):
+            model = GraphSAGE(graph.num_features, 8, 2, 2)
+        ready = set_up(objective, graph, settings)
+        ids = ready.vertices("validation")[world.rank :: world.size]
+        rows = torch.from_numpy(weft.infer(model, graph).outputs)
+        labels = ready.labels_at(torch.from_numpy(ready.vertices("train")).long())
+        of_train = rows[torch.from_numpy(ready.vertices("train")).long()]
+        each = F.cross_entropy(of_train, labels, reduction="none") * torch.where(labels == 1, 3.0, 1.0)
+        targets = ready.examples(ready.vertices("train"), 0, 0).dealt(
+            np.full(len(labels), world.rank), world.communicator()
+        )
+        torch.testing.assert_close(ready.loss(model, of_train, targets), each.sum())
+        figure = ready.measure(model, "validation", [(ids, rows[torch.from_numpy(ids).long()])], world.communicator())
+        held = ready.vertices("validation")
+        scores, rare = (rows[:, 1] - rows[:, 0]).numpy()[held], graph.labels[held] == 1
+        above = [(rare & (scores >= one)).sum() / (scores >= one).sum() for one in scores[rare]]
+        assert figure == {"average precision": pytest.approx(np.mean(above))} and len(above) > 5
+        return figure
+
+    found = ranks(workers, measured)
+    assert all(one == found[0] for one in found)
 
 
 class Softplus(LinkObjective):

@@ -64,6 +64,11 @@ CONDITIONS = {
     "norm": Condition("the model {model}", "choose another model", _model(but=_OWN_WAY)),
     "jk": Condition("the model {model}", "choose another model", _model(but=(*_OWN_WAY, *_RELATIONAL))),
     "links": Condition("task = '{task}'", "set task = 'link'", lambda settings: settings.of_links),
+    "figure": Condition(
+        "task = '{task}'",
+        "set task = 'link'; of vertices, another loss or figure is an objective of one's own (docs/extending.md)",
+        lambda settings: settings.of_links,
+    ),
     "margin": Condition("loss = '{loss}'", "set loss = 'margin'", lambda settings: settings.task.loss == "margin"),
     "batches": Condition(
         "training on the full graph", "drop full_graph", lambda settings: not settings.sampling.full_graph

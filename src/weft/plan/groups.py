@@ -66,7 +66,7 @@ class TaskSettings(Group):
         "bce",
         "links: binary cross-entropy, or a margin over each negative",
         choices=("bce", "margin"),
-        binds="links",
+        binds="figure",
         others="another one is an objective of one's own, as objective=",
     )
     margin: float = setting(
@@ -85,7 +85,8 @@ class TaskSettings(Group):
         "links: by which figure the best model is known",
         choices=("mrr", "hits", "auc"),
         usual=True,
-        binds="links",
+        binds="figure",
+        others="of vertices, another one is an objective of one's own, as objective=",
     )
     hits: int = setting(10, "links: the k of Hits@k", low=1, binds="links")
     eval_negatives: int = setting(
