@@ -1,5 +1,6 @@
 """The five lines of Python that most users need."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from weft.plan import Settings, check_own_model, check_workers
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
 from weft.training import (
+    Event,
     LossObjective,
     Objective,
     Result,
@@ -39,6 +41,7 @@ def train(
     model: nn.Module | None = None,
     *,
     objective: Objective | None = None,
+    listen: Callable[[Event], None] | None = None,
     **settings: Any,
 ) -> Result:
     """Train a PyG model, in place, on a graph, a graph directory or PyG's data; settings are those of `weft train`.
@@ -48,7 +51,7 @@ def train(
     Under torchrun every process calls this, and they train together; `on="ray", workers=8` starts workers on Ray's nodes.
     Without a model, `model="sage"` (or another name) among the settings says which one is built. What is learned are
     labels, unless `task` says otherwise, or `objective`. `loss` may be a function of rows and labels that gives a number
-    for each vertex.
+    for each vertex. `listen` is told of the run's events (`weft.training.EpochEnded` and others), on the first worker.
     """
     if not is_address(graph):
         graph = as_graph(graph, World(), 0.0)
@@ -71,15 +74,21 @@ def train(
     check_workers(checked)
     if model is not None:
         check_own_model(checked, decodes=isinstance(model, LinkPredictor))
+    if listen is not None and not callable(listen):
+        raise ConfigError(
+            f"listen is a {type(listen).__name__}: give a function of an event, such as weft.training.EpochEnded"
+        )
     if starts_workers(parallel.on, parallel.workers, parallel.max_restarts):
+        if listen is not None:
+            raise ConfigError("listen is of this process, and workers are others: drop it, or set log or tensorboard")
         return _on_workers(graph, model, objective, settings, checked)
     world = joined(checked)
     try:
-        with world.during("the start"), listener_for(checked, quiet=world.rank > 0) as listen:
+        with world.during("the start"), listener_for(checked, world.rank > 0, listen) as tell:
             graph = as_graph(graph, world, parallel.timeout)
             objective = set_up(objective or objective_named(checked), graph, checked)
             chosen = model if model is not None else make_model(checked, graph, objective)
-            return trainer_for(graph, chosen, checked, listen, world, objective).fit()
+            return trainer_for(graph, chosen, checked, tell, world, objective).fit()
     except ClusterError as error:
         raise world.explain(error) from error
 

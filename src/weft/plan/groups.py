@@ -389,7 +389,9 @@ class ReportSettings(Group):
 
     resumed: ClassVar[str] = "free"
 
-    log: str = setting("human", "progress for people, or a JSON object a line", choices=("human", "json"), usual=True)
+    log: str = setting(
+        "human", "progress for people, a JSON object a line, or none", choices=("human", "json", "none"), usual=True
+    )
     tensorboard: Path | None = setting(None, "folder for TensorBoard; none: off")
 
 

@@ -60,8 +60,9 @@ _WHERE = {
     "weft.Graph.from_pyg(data, leave_out=...) makes a graph without some arrays": "leave_out",
     "weft.train trains the model in place: save it with torch, or set checkpoint": "out",
     "it goes into a loop of your own: weft.Loader, weft.parallel": (
-        "callbacks callback ema optimizer_kwargs betas eps nesterov gamma step_size"
+        "ema optimizer_kwargs betas eps nesterov gamma step_size"
     ),
+    "weft.train takes listen=, a function that is told of each epoch": "callbacks callback listen",
     "what is learned is task, or loss=, a function of rows and labels, or objective=": "criterion loss_fn loss_function",
     "the graph's own split says it (of PyG's data, its masks)": "split train_mask val_mask test_mask",
     "give a model that is made with it, as model": "activation act aggr bias residual num_classes",

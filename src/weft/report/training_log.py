@@ -27,17 +27,20 @@ Listener = Callable[[Event], None]
 
 
 @contextmanager
-def listener_for(settings: Settings, quiet: bool = False) -> Iterator[Listener]:
-    """Shows a run's events as the settings say; `quiet`: shows nothing, for all workers but the first."""
+def listener_for(settings: Settings, quiet: bool = False, listen: Listener | None = None) -> Iterator[Listener]:
+    """Shows a run's events as the settings say, and tells `listen`; `quiet`: does neither, for all workers but the first."""
     if quiet:
         yield lambda event: None
         return
     with ExitStack() as stack:
-        listeners: list[Listener] = [
-            JsonLines() if settings.report.log == "json" else stack.enter_context(Human().shown())
-        ]
+        listeners: list[Listener] = []
+        if settings.report.log != "none":
+            of_people = settings.report.log == "human"
+            listeners.append(stack.enter_context(Human().shown()) if of_people else JsonLines())
         if settings.report.tensorboard is not None:
             listeners.append(stack.enter_context(TensorBoard(settings.report.tensorboard).open()))
+        if listen is not None:
+            listeners.append(listen)
 
         def notify(event: Event) -> None:
             for listener in listeners:
@@ -152,7 +155,7 @@ class Human:
 
 
 class TensorBoard:
-    """Loss and validation by epoch."""
+    """Loss and figures by epoch; those of the test split at the end."""
 
     def __init__(self, folder: Path) -> None:
         if find_spec("tensorboard") is None:
@@ -176,4 +179,11 @@ class TensorBoard:
             self._writer.add_scalar("seconds", event.seconds, event.epoch + 1)
             if event.validation is not None:
                 self._writer.add_scalar("validation", event.validation, event.epoch + 1)
+                self._add("validation", event.figures, event.epoch + 1)
             self._writer.flush()  # nothing else is, where the process is ended
+        if isinstance(event, Finished):
+            self._add("test", event.figures, event.epochs)
+
+    def _add(self, split: str, figures: dict[str, float], epoch: int) -> None:
+        for name, value in figures.items():
+            self._writer.add_scalar(f"{split}/{name}", value, epoch)

@@ -36,11 +36,15 @@ else:
     __getattr__ = lazy_face(__name__)
 
 __all__ = [
+    "EpochEnded",
+    "Event",
+    "Finished",
     "LinkObjective",
     "Loader",
     "Objective",
     "Result",
     "Run",
+    "Stepped",
     "Targets",
     "Trainer",
     "VertexObjective",

@@ -7,6 +7,7 @@ import re
 import signal
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -585,6 +586,54 @@ class TestMistakes:
             with pytest.raises(InputError, match=r"no features to train on: .*nn\.Embedding"):
                 begin()
 
+    def test_tensorboard_is_told_figures_and_closed_whatever_happens(self, graph, tmp_path, monkeypatch):
+        told, closed = {}, []
+
+        class SummaryWriter:
+            def __init__(self, folder):
+                assert folder == str(tmp_path)
+
+            def add_scalar(self, name, value, epoch):
+                told[name, epoch] = value
+
+            def close(self):
+                closed.append(len(told))
+
+        monkeypatch.setattr("weft.report.training_log.find_spec", lambda name: True)
+        monkeypatch.setattr(
+            "weft.report.training_log.import_module", lambda name: SimpleNamespace(SummaryWriter=SummaryWriter)
+        )
+        few = {"fanouts": [2, 2], "hidden": 4, "threads": 1, "tensorboard": tmp_path, "log": "none"}
+        result = weft.train(graph, epochs=2, **few)
+        assert closed == [len(told)] and told["test/accuracy", 2] == result.test
+        assert told["validation", 1] == told["validation/accuracy", 1] == result.history[0]["validation"]
+        with pytest.raises(ZeroDivisionError):
+            weft.train(graph, epochs=2, listen=lambda event: 1 / 0, **few)
+        assert len(closed) == 2
+
+    def test_a_listener_is_told_of_epochs_and_may_end_the_run(self, graph, capsys):
+        class PrunedError(Exception):
+            pass
+
+        few, seen = {"fanouts": [2, 2], "hidden": 4, "threads": 1}, []
+
+        def listen(event):
+            if isinstance(event, weft.training.EpochEnded):
+                seen.append((event.epoch, event.loss, event.figures["accuracy"]))
+                if len(seen) == 3:
+                    raise PrunedError
+
+        result = weft.train(graph, epochs=2, log="none", listen=listen, **few)
+        assert seen == [(e["epoch"], e["loss"], e["validation"]) for e in result.history] and len(seen) == 2
+        assert capsys.readouterr().out == ""
+        with pytest.raises(PrunedError):
+            weft.train(graph, epochs=2, listen=listen, **few)
+        assert "epoch   1 of 2" in capsys.readouterr().out
+        with pytest.raises(ConfigError, match="listen is a list: give a function of an event"):
+            weft.train(graph, epochs=1, listen=[listen])
+        with pytest.raises(ConfigError, match="listen is of this process, and workers are others: drop it"):
+            weft.train(graph, epochs=1, listen=listen, workers=2, on="ray")
+
     def test_tensorboard_must_be_installed(self, graph, tmp_path, monkeypatch):
         monkeypatch.setattr("weft.report.training_log.find_spec", lambda name: None)
         with pytest.raises(ConfigError, match="the package is not installed: pip install"):
@@ -702,7 +751,7 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("name", "words"),
         [
-            ("callbacks", "it goes into a loop of your own: weft.Loader, weft.parallel"),
+            ("callbacks", "weft.train takes listen=, a function that is told of each epoch"),
             ("criterion", "what is learned is task, or loss="),
             ("train_mask", "the graph's own split says it"),
             ("lr_scheduler", "did you mean 'schedule'"),
