@@ -369,30 +369,30 @@ def _attributes_are_weights(store: "BaseStorage | Data") -> bool:
 
 def _split(store: "BaseStorage") -> np.ndarray | None:
     """The masks as one array."""
-    masks = [(value, _attribute(store, f"{name}_mask")) for value, name in ((2, "test"), (1, "val"), (0, "train"))]
-    train = masks[-1][1]
-    if train is None:
+    masks = {name: _attribute(store, name) for name in ("test_mask", "val_mask", "train_mask")}
+    there = {name: mask[:, 0] if mask.shape[1:] == (1,) else mask for name, mask in masks.items() if mask is not None}
+    if "train_mask" not in there:
         return None
-    split, names = np.full(len(train), 3, dtype=np.uint8), {0: "train_mask", 1: "val_mask", 2: "test_mask"}
-    for value, mask in masks:
-        if mask is not None:
-            if mask.ndim != 2 and mask.shape != train.shape:
-                raise InputError(f"the masks differ in their number of vertices: {train.shape} and {mask.shape}")
-            if mask.ndim == 2:
-                raise InputError(
-                    f"the masks hold {mask.shape[1]} splits: choose one, data.train_mask = data.train_mask[:, 0]"
-                )
-            if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
-                raise InputError(
-                    f"{names[value]} holds other values than true and false: of ids, "
-                    f"torch_geometric.utils.index_to_mask(ids, data.num_nodes) makes a mask"
-                )
-            chosen = mask.astype(bool)
-            twice = np.flatnonzero(chosen & (split != 3))
-            if len(twice):
-                raise InputError(
-                    f"vertex {twice[0]} (and {len(twice) - 1} more) is in {names[value]} and in {names[split[twice[0]]]}: a "
-                    f"vertex is of one split, so take it out of one of the masks"
-                )
-            split[chosen] = value
+    if several := [name for name, mask in there.items() if mask.ndim > 1]:
+        one = "; ".join(f"data.{name} = data.{name}[:, 0]" for name in several)
+        raise InputError(f"{', '.join(several)} hold several splits, a column each: choose one ({one})")
+    shape = there["train_mask"].shape
+    split, values = np.full(shape, 3, dtype=np.uint8), {"test_mask": 2, "val_mask": 1, "train_mask": 0}
+    for name, mask in there.items():
+        if mask.shape != shape:
+            raise InputError(f"the masks differ in their number of vertices: {shape} and {mask.shape}")
+        if mask.dtype != bool and not np.isin(mask, (0, 1)).all():
+            raise InputError(
+                f"{name} holds other values than true and false: of ids, "
+                f"torch_geometric.utils.index_to_mask(ids, data.num_nodes) makes a mask"
+            )
+        chosen = mask.astype(bool)
+        twice = np.flatnonzero(chosen & (split != 3))
+        if len(twice):
+            other = next(other for other, value in values.items() if value == split[twice[0]])
+            raise InputError(
+                f"vertex {twice[0]} (and {len(twice) - 1} more) is in {name} and in {other}: a vertex is of one split, so "
+                f"take it out of one of the masks"
+            )
+        split[chosen] = values[name]
     return split

@@ -141,6 +141,14 @@ ODD_DATA = {
         {"val_mask": "arange(6) >= 3", "test_mask": "arange(6) >= 4"},
         "vertex 4 (and 1 more) is in val_mask and in test_mask: a vertex is of one split",
     ),
+    "masks of several splits": (
+        dict.fromkeys(("train_mask", "val_mask", "test_mask"), "zeros(6, 2, dtype=bool)"),
+        "choose one (data.test_mask = data.test_mask[:, 0]; data.val_mask = data.val_mask[:, 0]; data.train_mask = data.tr",
+    ),
+    "some masks of several splits": (
+        {"train_mask": "zeros(6, 2, dtype=bool)", "test_mask": "zeros(6, dtype=bool)"},
+        "train_mask hold several splits, a column each: choose one (data.train_mask = data.train_mask[:, 0])",
+    ),
     "a mask too short": ({"val_mask": "zeros(5, dtype=bool)"}, "the masks differ in their number of vertices"),
     "features that are sparse": ({"x": "eye(6).to_sparse()"}, "store it as a dense tensor"),
     "features of no column": ({"x": "zeros(6)"}, "they need a row of numbers a vertex"),

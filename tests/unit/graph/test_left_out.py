@@ -78,6 +78,11 @@ def test_masks_that_are_none_are_refused(mask):
         Graph.from_pyg(data(y=torch.zeros(3, dtype=torch.int64), train_mask=mask))
 
 
+def test_masks_of_one_column_are_masks():
+    masks = {"train_mask": torch.tensor([[1], [0], [0]]) > 0, "test_mask": torch.tensor([0, 0, 1]) > 0}
+    assert Graph.from_pyg(data(y=torch.zeros(3, dtype=torch.int64), **masks)).split.tolist() == [0, 3, 2]
+
+
 def test_what_is_used_or_not_there_cannot_be_left_out():
     for name in ("x", "nonsense"):
         with pytest.raises(InputError, match=f"Data has no '{name}' that Weft does not use"):
