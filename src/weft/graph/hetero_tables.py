@@ -109,10 +109,6 @@ def _checked(
 
 def _vertices(file: Path, name: str, given: Given) -> VertexTable:
     table, words = _checked(file, f"vertices.{name}", given, _OF_VERTICES, ("table",))
-    if "split" in words and "label" not in words:
-        raise InputError(
-            f"{file}, [vertices.{name}]: a split is of vertices that have labels: name them, or drop split"
-        )
     return VertexTable(table, TableColumns(**{key: value for key, value in words.items() if key != "table"}))
 
 
@@ -130,11 +126,14 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
 def _labels(
     file: Path, kinds: dict[str, VertexTable], starts: np.ndarray
 ) -> tuple[np.ndarray | None, np.ndarray | None, tuple[str, ...] | None]:
-    """Labels, split and classes of the one type that has labels; unknown and unused elsewhere."""
-    labelled = [name for name, table in kinds.items() if table.labels is not None]
-    if len(labelled) > 1:
-        raise InputError(f"{file}: {' and '.join(labelled)} have labels: name them for the one type to be learned")
+    """Labels, split and classes of the one type that has labels, or a split; unknown and unused elsewhere."""
+    learned = [name for name, table in kinds.items() if table.labels is not None or table.split is not None]
+    if len(learned) > 1:
+        raise InputError(
+            f"{file}: {' and '.join(learned)} have labels or a split: name them for the one type to be learned"
+        )
     for table, first in zip(kinds.values(), starts.tolist(), strict=False):
-        if table.labels is not None:
-            return *labels_of_one_type(table.labels, table.split, first, int(starts[-1])), table.class_names
+        if table.labels is not None or table.split is not None:
+            where = first, len(table.names), int(starts[-1])
+            return *labels_of_one_type(table.labels, table.split, *where), table.class_names
     return None, None, None

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _INSTEAD = "give edge_index, [2, edges], in its place"
 _SPLITS_ITSELF = "Weft splits links itself (task = link, link_split): give it the data before RandomLinkSplit"
 _WHY_UNUSED = {
-    "train_mask": "a split is of vertices that have labels, y",
+    "train_mask": "a split is of the vertices that have labels, y",
     "train_y": "give y of all vertices, -1 where unknown, and train_mask = index_to_mask(train_idx, num_nodes)",
     "edge_label_index": _SPLITS_ITSELF,
 }
@@ -152,12 +152,13 @@ def _source_of_types(data: "HeteroData") -> Source:
 def _unused(data: "Data | HeteroData", leave_out: Collection[str]) -> Iterator[str]:
     """The arrays that are not imported; features of edges may be left out, too."""
     several_stores = hasattr(data, "node_types")
+    split = [store for store in data.node_stores if "y" in store] or data.node_stores  # those that may be
     for store in data.stores:
         used = {"x", "y", "edge_index", "edge_type", "node_type"}
         if several_stores:
             used = {"edge_index"} if "edge_index" in store else {"x", "y"} if store._key is not None else set()
         used |= {"edge_attr"} - {*leave_out} | (set() if _attributes_are_weights(store) else {"edge_weight"})
-        if "train_mask" in store and ("y" in store or not several_stores):
+        if "train_mask" in store and any(store is one for one in split):
             used |= {"train_mask", "val_mask", "test_mask"}
         yield from (name for name, value in store.items() if name not in used and getattr(value, "ndim", 0) > 0)
 
@@ -212,15 +213,20 @@ def _of_one_number_type(tables: list[np.ndarray]) -> list[np.ndarray]:
 def _labels_of_types(
     data: "HeteroData", names: list[str], counts: list[int]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Labels and split of the one type that has labels."""
+    """Labels and split of the one type that has labels; if none has, the split of the one that has one."""
     labelled = [name for name in names if getattr(data[name], "y", None) is not None]
-    if len(labelled) > 1:
+    learned = labelled or [name for name in names if "train_mask" in data[name]]
+    if len(learned) > 1:
         raise InputError(
-            f"HeteroData has labels for {' and '.join(labelled)}: keep y on the one type that is to be learned"
+            f"HeteroData has {'labels' if labelled else 'train_mask'} for {' and '.join(learned)}: keep "
+            f"{'y' if labelled else 'it'} on the one type that is to be learned"
         )
-    if not labelled:
+    if not learned:
         return None, None
-    store, at = data[labelled[0]], names.index(labelled[0])
+    store, at = data[learned[0]], names.index(learned[0])
+    where = sum(counts[:at]), counts[at], sum(counts)
+    if not labelled:
+        return labels_of_one_type(None, _split(store), *where)
     labels = _array(store.y)
     if labels.ndim not in (1, 2) or labels.dtype.kind not in "biuf":
         raise InputError(
@@ -233,7 +239,7 @@ def _labels_of_types(
         )
     if labels.ndim == 1 or labels.shape[1] == 1:
         labels = labels.reshape(-1).astype(np.float64 if labels.dtype.kind == "f" else np.int64)
-    return labels_of_one_type(labels, _split(store), sum(counts[:at]), sum(counts))
+    return labels_of_one_type(labels, _split(store), *where)
 
 
 def _weights_of_types(data: "HeteroData") -> np.ndarray | None:

@@ -95,20 +95,20 @@ def _whole(table: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def labels_of_one_type(
-    labels: np.ndarray, split: np.ndarray | None, first: int, vertices: int
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """Labels and split of all vertices from those of one type, which begins at `first`: unknown and unused elsewhere."""
-    there = slice(first, first + len(labels))
-    spread = np.full((vertices, *labels.shape[1:]), 0 if labels.ndim == 2 else -1, dtype=labels.dtype)
-    spread[there] = labels
-    if split is None:
-        return spread, None
-    if len(split) != len(labels):
-        raise InputError(
-            f"split has {len(split)} rows for {len(labels)} vertices with labels: give one for each, in order"
-        )
-    spread_split = np.full(vertices, 3, dtype=np.uint8)
-    spread_split[there] = split
+    labels: np.ndarray | None, split: np.ndarray | None, first: int, count: int, vertices: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Labels and split of all vertices from those of one type, `count` from `first` on: unknown and unused elsewhere."""
+    there, spread, spread_split = slice(first, first + count), None, None
+    if labels is not None:
+        spread = np.full((vertices, *labels.shape[1:]), 0 if labels.ndim == 2 else -1, dtype=labels.dtype)
+        spread[there] = labels
+    if split is not None:
+        if len(split) != count:
+            raise InputError(
+                f"split has {len(split)} rows for {count} vertices of its type: give one for each, in order"
+            )
+        spread_split = np.full(vertices, 3, dtype=np.uint8)
+        spread_split[there] = split
     return spread, spread_split
 
 

@@ -21,11 +21,12 @@ def test_arrays_that_are_not_used_are_refused_by_name():
         Graph.from_pyg(data(pos=torch.zeros(3, 2), area=torch.zeros(3, 4)))
 
 
-def test_a_split_of_vertices_without_labels_is_refused_with_the_reason():
+def test_a_split_of_another_type_than_that_with_labels_is_refused_with_the_reason():
     typed = HeteroData(
         {"a": {"x": torch.zeros(3, 2), "train_mask": torch.ones(3) > 0}, ("a", "to", "a"): {"edge_index": EDGES}}
     )
-    with pytest.raises(InputError, match=r"Weft does not use \(a split is of vertices that have labels, y\): "):
+    typed["b"].x, typed["b"].y = torch.zeros(2, 2), torch.zeros(2, dtype=torch.int64)
+    with pytest.raises(InputError, match=r"Weft does not use \(a split is of the vertices that have labels, y\): "):
         Graph.from_pyg(typed)
 
 

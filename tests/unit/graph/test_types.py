@@ -275,9 +275,9 @@ id = "name"
 features = "f*"
 
 [vertices.paper]
+label = "topic"
 table = "papers.csv"
 features = "a,b"
-label = "topic"
 split = "part"
 
 [edges.writes]
@@ -337,6 +337,28 @@ def test_tables_of_several_types(tables, capsys):
     assert graph.names.to_pylist() == ["ann", "bob", "cho", "10", "40", "20", "30"]
 
 
+def test_a_split_without_labels_is_of_its_type(tables):
+    """What is predicted may be no label: an objective looks it up."""
+    data = hetero()
+    del data["paper"].y
+    graph = Graph.from_pyg(data)
+    assert graph.labels is None and graph.split.tolist() == [3] * 7 + [0, 1, 2] * 4 + [3] * 3
+    data["author"].train_mask = torch.ones(7) > 0
+    with pytest.raises(InputError, match="HeteroData has train_mask for author and paper: keep it on the one type"):
+        Graph.from_pyg(data)
+    data["paper"].train_mask = torch.ones(9) > 0
+    for name in ("val_mask", "test_mask"):
+        del data["paper"][name]
+    del data["author"].train_mask
+    with pytest.raises(InputError, match="split has 9 rows for 12 vertices of its type"):
+        Graph.from_pyg(data)
+    folder, _ = tables
+    (folder / "graph.toml").write_text(SCHEMA.replace('label = "topic"\n', ""))
+    assert main(["import", str(folder / "graph.toml"), str(folder / "g")]) == 0
+    graph = Graph.open(folder / "g")
+    assert graph.labels is None and graph.split.tolist() == [3, 3, 3, 0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("at_once", [1 << 22, 7])
 def test_info_tells_of_types(tmp_path, capsys, monkeypatch, at_once):
     monkeypatch.setattr("weft.graph.statistics._AT_ONCE", at_once)
@@ -372,7 +394,11 @@ class TestMistakes:
             ('id = "name"', "id = 3", "id must be text"),
             ("[vertices.author]", "[vertices.author", "is not valid TOML"),
             ('features = "f*"', 'features = "f*"\nlabel = "f0"', "author and paper have labels"),
-            ('label = "topic"\n', "", "[vertices.paper]: a split is of vertices that have labels: name them"),
+            (
+                'features = "f*"\n\n[vertices.paper]\nlabel = "topic"',
+                'features = "f*"\nlabel = "f0"\n\n[vertices.paper]',
+                "author and paper have labels or a split",
+            ),
         ],
     )
     def test_schemas(self, tables, capsys, old, new, said):
@@ -397,6 +423,11 @@ class TestMistakes:
         ("spoil", "said"),
         [
             (lambda data: setattr(data["author"], "y", torch.zeros(7)), "labels for author and paper"),
+            (
+                lambda data: data["author"].update({"train_mask": torch.ones(7) > 0}),
+                "a split is of the vertices that have",
+            ),
+            (lambda data: data["paper"].update({"train_mask": torch.ones(7) > 0, "val_mask": None}), "differ in their"),
             (lambda data: data[KINDS[0]].edge_index.add_(50), "run to vertex"),
             (lambda data: data["venue"].pop("num_nodes"), "how many vertices 'venue' has"),
         ],
