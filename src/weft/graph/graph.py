@@ -21,7 +21,7 @@ from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory, numbered
-from weft.graph.values import clean_labels, clean_split, clean_types, whole_numbers
+from weft.graph.values import as_floats, clean_labels, clean_split, clean_types, whole_numbers
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
 
@@ -361,7 +361,7 @@ class Graph:
     @classmethod
     def _in_memory(cls, source: Source, options: EdgeOptions) -> Self:
         """A graph of a source whose features come whole."""
-        tables = tuple(_floats(next(table.rows())) for table in source.features)
+        tables = tuple(as_floats(next(table.rows())) for table in source.features)
         kinds = clean_types(source.vertex_type)
         features: Features | None = tables[0] if tables else None
         if tables and kinds is not None:
@@ -392,7 +392,3 @@ def edge_arrays(graph: object) -> dict[str, np.ndarray]:
 
 def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(names)
-
-
-def _floats(features: np.ndarray) -> np.ndarray:
-    return features if features.dtype in (np.float16, np.float32) else features.astype(np.float32)

@@ -11,7 +11,7 @@ from weft.graph.directory import ArrayWriter, DirectoryWriter, Facts
 from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback, write_csr
 from weft.graph.hetero_features import feature_table_names
 from weft.graph.source import FeatureTable, Source
-from weft.graph.values import checked_types, clean_labels, clean_split, clean_types
+from weft.graph.values import as_floats, checked_types, clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names
 from weft.keys import Stream, generator
 
@@ -65,7 +65,7 @@ def _write_table(table: FeatureTable, writer: ArrayWriter, progress: ProgressCal
     pieces = (rows[at : at + most] for rows in table.rows() for at in range(0, len(rows), most))
     for rows in pieces:
         with np.errstate(over="ignore"):  # too large is infinite, and that is refused
-            converted = rows.astype(writer.dtype, copy=False)
+            converted = as_floats(rows, writer.dtype)
         check_finite(converted, first)
         writer.append(converted)
         first += len(rows)

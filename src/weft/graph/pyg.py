@@ -22,6 +22,7 @@ from weft.graph.source import (
     numbered,
 )
 from weft.graph.storage import named_errors
+from weft.graph.values import as_floats
 from weft.scratch import remove_cache_of_torch
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ def _table(data: "HeteroData", name: str, count: int) -> np.ndarray:
 
 def _of_one_number_type(tables: list[np.ndarray]) -> list[np.ndarray]:
     kinds = {table.dtype for table in tables if table.shape[1]}
-    return [table.astype(np.float16 if kinds == {np.dtype(np.float16)} else np.float32, copy=False) for table in tables]
+    return [as_floats(table, np.float16 if kinds == {np.dtype(np.float16)} else np.float32) for table in tables]
 
 
 def _labels_of_types(

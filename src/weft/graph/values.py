@@ -1,11 +1,13 @@
 """Users' labels, splits and types as a graph stores them; what can't be stored without a change is refused."""
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from weft.errors import InputError
 
 _MOST_CLASSES = 1 << 24  # beyond it, a number is no class but a mistake that would allocate all memory
 _MOST_TYPES = 1 << 20
+_EXACT = 1 << 24  # up to here float32 has all whole numbers
 _ELSEWHERE = "go to an objective of one's own, and not into the graph (docs/extending.md)"
 
 
@@ -82,3 +84,20 @@ def whole_numbers(what: str, values: np.ndarray) -> np.ndarray:
     if not np.isfinite(values).all() or (values != np.rint(values)).any() or np.abs(values).max(initial=0) >= 2**53:
         raise InputError(f"{what} are not all whole numbers: correct them")
     return values.astype(np.int64)
+
+
+def as_floats(features: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarray:
+    """Features as they are stored (None: float32, unless they are float16).
+
+    Whole numbers that float32 has not are refused, for each may be another vertex's.
+    """
+    if features.dtype.kind in "iu" and features.dtype.itemsize > 2 and features.size:
+        furthest = max(int(features.max()), int(features.min()), key=abs)
+        if abs(furthest) > _EXACT and (features.astype(np.float32) != features).any():
+            raise InputError(
+                f"features hold whole numbers up to {furthest}, of which float32 rounds those beyond {_EXACT:,}: give "
+                f"numbers of vertices as two columns, id // 4096 and id % 4096 (docs/models.md), and amounts as floats"
+            )
+    if dtype is None:
+        dtype = np.float16 if features.dtype == np.float16 else np.float32
+    return features.astype(dtype, copy=False)

@@ -159,6 +159,10 @@ ODD_DATA = {
         {"y": "full((6, 3), 0.5)"},
         "labels that are unknown in part, go to an objective of one's own, and not into the graph",
     ),
+    "numbers that float32 has not": (
+        {"x": "arange(2**24, 2**24 + 6)[:, None]"},
+        "whole numbers up to 16777221, of which float32 rounds those beyond 16,777,216: give numbers of vertices as two col",
+    ),
     "types beyond all": ({"edge_type": "full((9,), 1 << 40)"}, "they are counted from 0, to 1,048,575 at most"),
     "types below 0": ({"edge_type": "full((9,), -1)"}, "edge types run from -1"),
     "weights in two columns": ({"edge_weight": "zeros(9, 2)"}, "give each edge a number"),

@@ -79,6 +79,22 @@ def test_masks_that_are_none_are_refused(mask):
         Graph.from_pyg(data(y=torch.zeros(3, dtype=torch.int64), train_mask=mask))
 
 
+def test_whole_numbers_that_float32_has_not_are_refused():
+    """Of vertices' numbers, whose rows are learned, two would be one."""
+    first, kept = torch.arange(3)[:, None] + 2**24, torch.tensor([[2**24], [2**24 + 2], [-(2**24)]])
+    typed = HeteroData({"a": {"x": first}, "b": {"x": torch.zeros(2, 2)}, ("a", "to", "a"): {"edge_index": EDGES}})
+    for given in (Data(x=first, edge_index=EDGES), Data(x=-first, edge_index=EDGES), typed):
+        with pytest.raises(
+            InputError, match=r"whole numbers up to -?16777218, of which float32 .* two columns, id // 4096"
+        ):
+            Graph.from_pyg(given)
+    for fits in (kept, first.double(), first.int() - 3):
+        typed["a"].x = fits
+        for given in (Data(x=fits, edge_index=EDGES), typed):
+            rows = Graph.from_pyg(given).features
+            assert np.array_equal(rows if isinstance(rows, np.ndarray) else rows.tables[0], fits.float().numpy())
+
+
 def test_masks_of_one_column_are_masks():
     masks = {"train_mask": torch.tensor([[1], [0], [0]]) > 0, "test_mask": torch.tensor([0, 0, 1]) > 0}
     assert Graph.from_pyg(data(y=torch.zeros(3, dtype=torch.int64), **masks)).split.tolist() == [0, 3, 2]
