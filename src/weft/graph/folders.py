@@ -211,6 +211,15 @@ def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
 
 def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
     """An OGB node-property data set, through the `ogb` package."""
+    if not name.startswith("ogbn-"):
+        remedy = "correct it"
+        if name.startswith("ogbl-"):
+            remedy = (
+                f"torch.save PyG's PygLinkPropPredDataset({name!r})[0], import that, and learn its links by --task link"
+            )
+        raise InputError(
+            f"ogb:{name} is no set of labelled vertices, whose names begin with ogbn- (ogb:ogbn-arxiv): {remedy}"
+        )
     if find_spec("ogb") is None:
         raise ConfigError(f"importing {name} needs the package ogb: pip install 'weft-gnn[ogb]'")
     try:
@@ -223,6 +232,8 @@ def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
     except MemoryError:
         raise
     except Exception as error:  # of a package that downloads, and reads what it has processed by torch.load
+        if "Invalid dataset name" in str(error):
+            raise InputError(f"OGB has no set {name}: correct the name") from None
         raise InputError(
             f"OGB could not give {name} ({reason_of(error)}): remove `processed` in its folder below {root}, which some "
             f"versions of PyTorch do not let OGB read again; or load it with PyG, torch.save its Data, and import that"

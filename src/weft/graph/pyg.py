@@ -366,7 +366,8 @@ def _weights(store: "BaseStorage") -> np.ndarray | None:
     """Edge weights, or edge attributes of one column."""
     if _attributes_are_weights(store):
         return _array(store.edge_attr).reshape(-1)
-    return _attribute(store, "edge_weight")
+    weights = _attribute(store, "edge_weight")
+    return weights.reshape(-1) if weights is not None and weights.shape[1:] == (1,) else weights
 
 
 def _attributes_are_weights(store: "BaseStorage | Data") -> bool:

@@ -440,6 +440,7 @@ def test_ogb_through_its_package(tmp_path, monkeypatch):
             EOFError("EOF when reading a line"),
             "asks before it downloads ogbn-made-up, and nobody answers: import it once",
         ),
+        (ValueError("Invalid dataset name ogbn-made-up.\nAvailable"), "OGB has no set ogbn-made-up: correct the name"),
     ],
 )
 def test_what_ogb_fails_with_is_a_sentence(tmp_path, monkeypatch, capsys, error, told):
@@ -453,6 +454,21 @@ def test_what_ogb_fails_with_is_a_sentence(tmp_path, monkeypatch, capsys, error,
     assert main(["import", "ogb:ogbn-made-up", str(tmp_path / "g")]) == 2
     said = capsys.readouterr().err
     assert told in said and said.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("ogbl-collab", "PygLinkPropPredDataset('ogbl-collab')[0], import that, and learn its links by --task link"),
+        (
+            "arxiv",
+            "ogb:arxiv is no set of labelled vertices, whose names begin with ogbn- (ogb:ogbn-arxiv): correct it",
+        ),
+    ],
+)
+def test_sets_of_ogb_that_have_no_labelled_vertices(tmp_path, capsys, name, told):
+    assert main(["import", f"ogb:{name}", str(tmp_path / "g")]) == 2
+    assert told in capsys.readouterr().err
 
 
 def test_a_drawn_split_is_seeded(folder, tmp_path):

@@ -56,6 +56,11 @@ def test_attributes_of_one_column_are_weights():
     assert Graph.from_pyg(data(edge_attr=torch.ones(3, 1))).edge_weight.tolist() == [1, 1, 1]
 
 
+def test_weights_of_one_column_are_weights():
+    """As OGB's ogbl-collab has them."""
+    assert Graph.from_pyg(data(edge_weight=torch.tensor([[1], [2], [3]]))).edge_weight.tolist() == [3, 1, 2]
+
+
 def test_attributes_that_are_left_out_are_no_weights_either():
     given = data(edge_attr=torch.full((3, 1), 2.0))
     assert Graph.from_pyg(given, leave_out=("edge_attr",)).edge_weight is None
