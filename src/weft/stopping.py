@@ -31,8 +31,11 @@ def listening(note: Callable[[int, FrameType | None], None]) -> Iterator[None]:
             signal.signal(signum, handler)
 
 
-class Interrupted(Exception):
-    """A run that was stopped by a signal (`signum`), after a whole batch. The command line exits with 128 + the signal."""
+class Interrupted(KeyboardInterrupt):
+    """A run that was stopped by a signal (`signum`), after a whole batch. The command line exits with 128 + the signal.
+
+    No Exception: a loop of runs that goes on behind failures ends, as it does by Ctrl-C.
+    """
 
     def __init__(self, signum: int, text: str) -> None:
         super().__init__(text)

@@ -5,6 +5,7 @@ import json
 import random
 import re
 import signal
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -1036,6 +1037,24 @@ class Away(torch.Tensor):
 def test_seeds_may_be_on_a_device(graph):
     seeds = torch.tensor([5, 3, 9]).as_subclass(Away)
     assert weft.Loader(graph, fanouts=(4, 4), seeds=seeds).objective.seeds["train"].tolist() == [5, 3, 9]
+
+
+def test_a_signal_ends_a_sweep_that_goes_on_behind_failures(graph):
+    begun = []
+
+    def listen(event):
+        if isinstance(event, weft.training.Stepped) and event.batch == 1:
+            signal.raise_signal(signal.SIGINT)
+
+    def sweep():
+        for lr in (0.1, 0.01):
+            begun.append(lr)
+            with suppress(Exception):
+                weft.train(graph, fanouts=[2, 2], hidden=4, threads=1, batch_size=100, lr=lr, log="none", listen=listen)
+
+    with pytest.raises(weft.Interrupted) as stop:
+        sweep()
+    assert begun == [0.1] and stop.value.signum == signal.SIGINT
 
 
 def test_signals_that_a_program_around_python_hears_are_left_to_it(monkeypatch):
