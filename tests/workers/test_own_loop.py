@@ -21,6 +21,7 @@ from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import NAMED, OF_GRAPH, Settings
 from weft.training import Trainer
+from weft.training.evaluation import measure
 
 EPOCHS = 2
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -286,6 +287,27 @@ def test_what_would_have_no_effect_is_refused(parts):
         weft.train(graph, model, task="link", loss=F.cross_entropy, **one)
     with pytest.raises(ConfigError, match="task = 'link' has no effect beside objective"):
         weft.train(graph, model, task="link", objective=learned, **one)
+
+
+def test_held_out_links_are_measured_in_a_loop_of_ones_own(ranks, parts):
+    """As docs/training.md does."""
+
+    def measured(world):
+        graph = open_graph(parts / str(world.size))
+        told = {"task": "link", "threads": 1, "eval_negatives": 20, "seed": 5}
+        loader = weft.Loader(graph, [4, 3], 60, "split", world=world, **told)
+        run = weft.parallel(make_model(graph), loader)
+        run.model.eval()
+        with torch.no_grad():
+            vertices = loader.objective.vertices("validation")
+            outputs = ((batch.seeds.numpy(), run(batch)) for batch in loader.over(vertices))
+            figures = loader.objective.measure(run.model, "validation", outputs, loader.comm)
+        wanted = measure(run, "validation")
+        run.close()
+        assert figures == wanted and [*figures] == ["MRR", "Hits@10", "AUC"]
+        return figures
+
+    assert ranks(3, measured)[2] == pytest.approx(ranks(1, measured)[0])
 
 
 @pytest.mark.parametrize("whose", ["all", "the model's", "the model's, frozen"])

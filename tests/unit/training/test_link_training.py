@@ -16,6 +16,7 @@ from weft import cli
 from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners
 from weft.graph import communities, split_links
+from weft.keys import seeded
 from weft.nn import BlockModel, LinkPredictor
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
@@ -61,6 +62,21 @@ def run(graph, **given):
 def same_bits(one, other):
     one, other = one.state_dict(), other.state_dict()
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_pairs_that_are_given_are_scored_behind_training(graph):
+    """As docs/training.md does with OGB's: nothing is held out of the graph."""
+    with seeded(3):
+        encoder = GraphSAGE(graph.num_features, 8, 2, 8)
+    few = {"fanouts": [5, 5], "epochs": 4, "lr": 0.01, "threads": 1, "log": "none"}
+    result = weft.train(graph, encoder, task="link", link_split="100/0/0", **few)
+    assert result.validation is None and result.test is None
+    rows = torch.from_numpy(weft.infer(result.model, graph).outputs)
+    heads = torch.from_numpy(np.array(graph.indices[:500])).long()
+    tails = torch.from_numpy(np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))[:500])
+    with torch.no_grad():
+        scores, others = (result.model.score(rows[heads], rows[to].unsqueeze(1))[:, 0] for to in (tails, tails.flip(0)))
+    assert scores.shape == (500,) and (scores > others).float().mean() > 0.6
 
 
 @pytest.mark.parametrize(
