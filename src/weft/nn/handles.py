@@ -25,6 +25,7 @@ _HARMLESS = (
     "grad_fn",
 )
 _TYPES = {"long": torch.int64, "int": torch.int32, "float": torch.float32, "double": torch.float64}  # by what converts
+_DROPPED = "in place of dropout_edge lower fanouts, by which each epoch draws other edges"
 _AS_THEY_ARE = ("contiguous", "clone", "detach")
 
 
@@ -76,7 +77,8 @@ class Handle(Tensor):
         raise ModelError(
             f"the model computes with the graph's edges outside of a convolution ({name} in "
             f"{caller_outside('torch', 'weft')}): on blocks they differ from layer to layer. Move that computation into "
-            f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so)"
+            f"a MessagePassing convolution (or leave out checkpoint, ckpt_grad and reversible layers, if these did so; "
+            f"{_DROPPED})"
         )
 
 
@@ -99,7 +101,7 @@ class EdgeSizes(tuple):
     def _refused(self, *_: object) -> Any:
         raise ModelError(
             f"the model asks how many edges there are (in {caller_outside('torch', 'weft')}), and blocks have others from "
-            f"layer to layer: move what is computed by it into a MessagePassing convolution"
+            f"layer to layer: move what is computed by it into a MessagePassing convolution ({_DROPPED})"
         )
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __add__ = __radd__ = __contains__ = count = index = numel = (

@@ -49,6 +49,7 @@ __all__ = [
     "Trainer",
     "VertexObjective",
     "infer",
+    "load_model",
     "of_all_workers",
     "parallel",
 ]

@@ -63,8 +63,9 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
     checkpoint.save(folder, model.state_dict() | {_KEPT + name: tensor for name, tensor in tensors.items()}, facts)
 
 
-def load_model(folder: Path, graph: Graph) -> TrainedModel:
+def load_model(folder: str | Path, graph: Graph) -> TrainedModel:
     """A trained model, built anew for a graph of the same features, and types of edges and vertices by the same numbers."""
+    folder = Path(folder)
     if not folder.is_dir():
         raise StorageError(
             f"there is no trained model at {folder}: train one with `weft train ... --out {typed(folder)}`"

@@ -29,7 +29,7 @@ from torch_geometric.nn import (
     TAGConv,
     TransformerConv,
 )
-from torch_geometric.utils import add_self_loops, degree
+from torch_geometric.utils import add_self_loops, degree, dropout_edge
 
 from weft.errors import ConfigError, ModelError
 from weft.graph import Graph, SelfLoops
@@ -362,6 +362,12 @@ def test_how_many_edges_there_are_is_no_models_business(asked):
         ModelError, match=r"asks how many edges there are|edges outside of a convolution|negative dimension"
     ):
         _ = BlockModel(Asks(asked)).depth
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_edges_that_are_dropped_before_a_convolution_are_refused_with_what_draws_others(training):
+    with pytest.raises(ModelError, match=r"in dropout_edge\).*in place of dropout_edge lower fanouts, by which each"):
+        _ = BlockModel(Asks(lambda edges, weight, h: dropout_edge(edges, 0.2, training=training)[0])).depth
 
 
 @pytest.mark.parametrize(

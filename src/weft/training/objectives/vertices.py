@@ -125,7 +125,7 @@ class VertexObjective(Objective):
         if rows.shape[-1] < classes or (labels.dim() == 2 and rows.shape[-1] > classes):
             raise ModelError(
                 f"the model gives {rows.shape[-1]} numbers a vertex, but there are {classes} classes: build it with "
-                f"out_channels={classes}"
+                f"out_channels={classes} (a label that means unknown is to be -1)"
             )
         if labels.dim() == 2:
             return F.binary_cross_entropy_with_logits(rows, labels.to(rows.dtype), reduction="none").mean(1).sum()
