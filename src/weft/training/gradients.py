@@ -21,6 +21,8 @@ _EPOCHS_APART, _PLACES = 1009, 4093
 # Workers' parameters differ in the last digits at most, where processors do: by so much of what they have moved, and of
 # what they are.
 _OF_MOVED, _OF_SIZE = 1e-3, 1e-5
+# A table, such as an nn.Embedding's, of which a batch reads few rows: it has so many, and so many numbers.
+_ROWS, _NUMBERS = 1 << 16, 1 << 22
 # What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
 _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
 # Passes in which rows of batches go backward, by number, until their gradients are summed.
@@ -34,13 +36,53 @@ def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbe
     """
     if comm.size == 1:
         return [float(number) for number in numbers]
-    gradients = pack(parameters)
+    tables = [_Table(parameter) for parameter in parameters if _is_table(parameter)]
+    others = [parameter for parameter in parameters if not _is_table(parameter)]
+    numbers = (*numbers, *(number for table in tables for number in table.told))
+    gradients = pack(others) if others else parameters[0].new_empty(0)
     flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
     comm.sum(flat)
     count = len(numbers)
-    known = flat[: count + len(parameters)].tolist()  # one wait for the device, if they are on one
-    unpack(known[count:], flat[len(known) :], parameters)
-    return known[:count]
+    known = flat[: count + len(others)].tolist()  # one wait for the device, if they are on one
+    unpack(known[count:], flat[len(known) :], others)
+    told = known[count - 2 * len(tables) : count]
+    for table, have, share in zip(tables, told[::2], told[1::2], strict=True):
+        table.sum(comm, have, share)
+    return known[: count - 2 * len(tables)]
+
+
+def _is_table(parameter: nn.Parameter) -> bool:
+    """May there be few rows of it in a gradient? On devices, whose links are faster, that is not looked at."""
+    large = parameter.dim() == 2 and len(parameter) >= _ROWS and parameter.numel() >= _NUMBERS
+    return large and parameter.device.type == "cpu"
+
+
+class _Table:
+    """A large parameter's own gradient: of its rows, only those that some worker has are sent, where they are few."""
+
+    def __init__(self, parameter: nn.Parameter) -> None:
+        self._parameter, self._own = parameter, _split(parameter.grad)[1]
+        _check_dense(self._own)
+        self._rows = torch.empty(0, dtype=torch.int64) if self._own is None else self._own.any(1).nonzero()[:, 0]
+        self.told = float(self._own is not None), len(self._rows) / len(parameter)  # to be summed over all workers
+
+    def sum(self, comm: Communicator, have: float, share: float) -> None:
+        """Sum it over all workers, in their order, as all numbers are. `have`, `share`: the sums of what was told."""
+        if not have:
+            self._parameter.grad = None
+            return
+        own = torch.zeros_like(self._parameter) if self._own is None else self._own
+        if share > 1:
+            self._parameter.grad = comm.sum(own.clone())
+            return
+        total = torch.zeros_like(own)
+        mine = own[self._rows]
+        (ids, counts), (rows, _) = comm.arrays_to_all([self._rows.numpy(), mine.flatten().numpy()], "sync")
+        theirs = torch.from_numpy(ids).split(counts), torch.from_numpy(rows).view(-1, own.shape[1]).split(counts)
+        for worker, (some, of_some) in enumerate(zip(*theirs, strict=True)):
+            own_turn = worker == comm.rank
+            total.index_add_(0, self._rows if own_turn else some, mine if own_turn else of_some)
+        self._parameter.grad = total
 
 
 @dataclass
@@ -207,13 +249,17 @@ class GradientSync:
 def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
     """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
     own = [_split(parameter.grad)[1] for parameter in parameters]
-    layouts = {g.layout for g in own if g is not None}
-    if layouts - {torch.strided}:
+    for gradient in own:
+        _check_dense(gradient)
+    have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
+    return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
+
+
+def _check_dense(gradient: Tensor | None) -> None:
+    if gradient is not None and gradient.layout != torch.strided:
         raise TrainingError(
             "a gradient is sparse, as nn.Embedding(sparse=True) gives it: several workers add up whole ones, so drop sparse"
         )
-    have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
-    return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
 
 
 def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:

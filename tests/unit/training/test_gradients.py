@@ -1,0 +1,109 @@
+"""Sums of gradients: of a table, of which a batch reads few rows, only these are sent, and the bits are the same."""
+
+import pytest
+import torch
+from torch import nn
+from torch_geometric.nn import GraphSAGE
+
+import weft
+from weft.errors import TrainingError
+from weft.graph import Graph
+from weft.keys import seeded
+from weft.training import gradients
+from weft.training.gradients import sum_gradients
+
+ROWS, WIDTH = 3000, 8
+
+
+@pytest.fixture(params=[True, False], ids=["few", "whole"])
+def few(request, monkeypatch):
+    """Are rows of tables as small as these sent by themselves?"""
+    if request.param:
+        monkeypatch.setattr(gradients, "_ROWS", 100)
+        monkeypatch.setattr(gradients, "_NUMBERS", 1000)
+    return request.param
+
+
+def summed(world, filled, alone=False):
+    """The sums over workers of which each has so many rows (None: no gradient), and the bytes that were sent."""
+    table, other = nn.Parameter(torch.zeros(ROWS, WIDTH)), nn.Parameter(torch.zeros(3))
+    draws = torch.Generator().manual_seed(world.rank)
+    if (count := filled[world.rank]) is not None:
+        table.grad = torch.zeros(ROWS, WIDTH)
+        table.grad[torch.randperm(ROWS, generator=draws)[:count]] = torch.randn(count, WIDTH, generator=draws) / 3
+        other.grad = torch.randn(3, generator=draws)
+    before = sum(map(sum, world.traffic.sent().values()))
+    (told,) = sum_gradients([table] if alone else [other, table], world.communicator(), float(world.rank))
+    assert told == sum(range(world.size))
+    return table.grad, other.grad, sum(map(sum, world.traffic.sent().values())) - before
+
+
+@pytest.mark.parametrize("alone", [False, True])
+@pytest.mark.parametrize("filled", [(40, 90, 0), (None, 50, 30), (3000, 20, 20), (None, None, None)])
+def test_sums_are_those_of_whole_gradients(ranks, few, filled, alone):
+    found = ranks(3, summed, filled, alone)
+    if filled[1] is None:
+        assert all(table is None and other is None for table, other, _ in found)
+        return
+    parts = []
+    for rank, count in enumerate(filled):
+        draws, part = torch.Generator().manual_seed(rank), torch.zeros(ROWS, WIDTH)
+        part[torch.randperm(ROWS, generator=draws)[: count or 0]] = torch.randn(count or 0, WIDTH, generator=draws) / 3
+        parts.append(part)
+    wanted = (parts[0] + parts[1]) + parts[2]
+    assert all(torch.equal(table, wanted) for table, _, _ in found)
+    sent = max(sent for _, _, sent in found)
+    assert (sent < 20_000) == (few and sum(count or 0 for count in filled) < ROWS)
+
+
+def test_a_sparse_one_of_a_table_is_refused(ranks, few):
+    def work(world):
+        table = nn.Embedding(ROWS, WIDTH, sparse=True)
+        table(torch.tensor([1, 2])).sum().backward()
+        with pytest.raises(TrainingError, match="a gradient is sparse"):
+            sum_gradients([table.weight], world.communicator())
+
+    ranks(2, work)
+
+
+class ById(nn.Module):
+    """The rows of vertices are learned, by their numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.model = nn.Embedding(ROWS, WIDTH), GraphSAGE(WIDTH, 8, 2, 3)
+
+    def forward(self, x, edge_index):
+        return self.model(self.table(x[:, 0].long()), edge_index)
+
+
+def test_a_run_trains_what_one_worker_trains(ranks, few):
+    draws = torch.Generator().manual_seed(7)
+    graph = Graph.from_arrays(
+        torch.randint(0, ROWS, (2, 6000), generator=draws).numpy(),
+        features=torch.arange(ROWS)[:, None].numpy(),
+        labels=torch.randint(0, 3, (ROWS,), generator=draws).numpy(),
+        split=torch.where(torch.arange(ROWS) < 60, 0, 3).numpy(),
+    )
+
+    def losses(world):
+        with seeded(3):
+            model = ById().double()
+        given = {"batch_size": 30 // world.size, "dtype": "float64", "threads": 1, "seed": 5, "plan": "gdp"}
+        loader = weft.Loader(graph, [3, 3], world=world, **given)
+        run = weft.parallel(model, loader)
+        optimizer, found = torch.optim.Adam(model.parameters(), lr=0.05), []
+        for _ in range(3):
+            for batch in loader:
+                optimizer.zero_grad()
+                loss = nn.functional.cross_entropy(run(batch), batch.y, reduction="sum") / batch.size
+                loss.backward()
+                found += run.sync(loss)
+                optimizer.step()
+        run.close()
+        return found
+
+    alone = ranks(1, losses)[0]
+    assert alone[-1] < alone[0]
+    for each in ranks(3, losses):
+        assert each == pytest.approx(alone, abs=1e-12)
