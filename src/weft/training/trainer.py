@@ -28,6 +28,8 @@ from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
 
+_LONG = 60  # seconds of an evaluation, before which an epoch is kept
+
 
 @dataclass(frozen=True)
 class Result:
@@ -82,6 +84,7 @@ class Trainer:
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
         self._keeps = settings.checkpoint.folder is not None
+        self._long = True  # may the next evaluation be long, or fail?
 
     def fit(self) -> Result:
         """Train to the end (or go on from a checkpoint), keep the best model, and measure it."""
@@ -124,7 +127,7 @@ class Trainer:
         self._steps(interrupts)
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
         rows = dict(self.loader.read - read)
-        best = self._end_epoch()
+        best = self._end_epoch(interrupts)
         if self._keeps:
             self._saved.keep(p, due=True)
         if p.epoch == s.optimisation.epochs:
@@ -145,8 +148,12 @@ class Trainer:
             if self._keeps:
                 self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
             if signum:
-                self._saved.finish(p)
-                raise Interrupted(signum, self._saved.told_to_stop(p, self._batches))
+                self._stop(signum)
+
+    def _stop(self, signum: int) -> None:
+        """End the run, whose checkpoint is being written, because of a signal."""
+        self._saved.finish(self.progress)
+        raise Interrupted(signum, self._saved.told_to_stop(self.progress, self._batches))
 
     def _epoch_from(self, first: int) -> Iterator[Batch]:
         """The present epoch's batches from one on. Between two of them the plan may change, where several are tried."""
@@ -236,7 +243,7 @@ class Trainer:
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self._parameters, s.optimisation.clip_norm)
             self._optimizer.step()
-        return loss_of_all, int(edges_of_all), next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
+        return loss_of_all, int(edges_of_all), _signal_in(sent)
 
     def _why_no_number(self) -> str:
         """What may have made the loss NaN or infinite, and what to do."""
@@ -258,25 +265,40 @@ class Trainer:
             )
         return f"lower lr (it is {lr}), set clip_norm, or look at the features with `weft info --verify`"
 
-    def _end_epoch(self) -> bool:
+    def _end_epoch(self, interrupts: Interrupts) -> bool:
         """Go on to the next epoch, and evaluate where that is due: is the model the best so far?"""
         p, every = self.progress, self.settings.evaluation.every
+        due = self._validates and bool(every) and (p.epoch + 1) % every == 0
         trained = [parameter.detach() for parameter in self._parameters if parameter.grad is not None]
         if not np.isfinite(float(_sum_of_all(trained))):
             raise TrainingError(
                 f"a parameter is no number, or infinite, after epoch {p.epoch + 1}: {self._why_no_number()}"
             )
+        if due:
+            self._before_evaluation(interrupts)
         p.history.append({"epoch": p.epoch, "loss": p.loss / p.seeds, "validation": None, "figures": {}})
         p.epoch, p.batch, p.loss, p.seeds = p.epoch + 1, 0, 0.0, 0
-        return bool(every) and p.epoch % every == 0 and self._evaluate()
+        return due and self._evaluate()
+
+    def _before_evaluation(self, interrupts: Interrupts) -> None:
+        """It may fail, or be killed in the time that it takes: before a run's first one, and where the last was long, the
+        epoch is kept. A signal that came in the last step ends the run."""
+        told = [float(self._long), *(float(interrupts.signum == one) for one in SIGNALS)]
+        long, *sent = self.run.comm.sum(torch.tensor(told)).tolist()
+        signum = _signal_in(sent)
+        self._saved.keep(self.progress, due=bool(long or signum))
+        if signum:
+            self._stop(signum)
 
     def _evaluate(self) -> bool:
         """Evaluate after an epoch: is it the best one?"""
         p, patience = self.progress, self.settings.evaluation.patience
         if not self._validates:
             return False
+        start = time.perf_counter()
         with self.world.during(f"the evaluation after epoch {p.epoch}"):
             figures = self.measure("validation")
+        self._long = time.perf_counter() - start > _LONG
         validation = figures[self.objective.metric]
         p.history[-1] |= {"validation": validation, "figures": figures}
         best = self.objective.improves(validation, p.best)
@@ -363,6 +385,11 @@ def make_optimizer(parameters: Iterable[nn.Parameter], settings: Settings) -> to
         )
     adam = torch.optim.AdamW if optimisation.optimizer == "adamw" else torch.optim.Adam
     return adam(parameters, lr=optimisation.lr, weight_decay=optimisation.weight_decay)
+
+
+def _signal_in(sent: Sequence[float]) -> int:
+    """A signal that some worker was sent, of how many were sent each; 0: none."""
+    return next((one for one, times in zip(SIGNALS, sent, strict=True) if times), 0)
 
 
 def _sum_of_all(tensors: Sequence[Tensor]) -> Tensor | float:

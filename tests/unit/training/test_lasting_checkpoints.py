@@ -24,7 +24,19 @@ from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.plan import Settings
-from weft.training import Notice, Stepped, Trainer, checkpoint, load_model, make_model, run_state, save_model, set_up
+from weft.training import (
+    Interrupted,
+    Notice,
+    Stepped,
+    Trainer,
+    checkpoint,
+    load_model,
+    make_model,
+    run_state,
+    save_model,
+    set_up,
+    trainer,
+)
 from weft.training.objectives import LossObjective
 from weft.training.run_state import Progress
 
@@ -246,14 +258,14 @@ class TestWriting:
                 go_on.set()
 
         monkeypatch.setattr(checkpoint, "save_step", slow)
-        result, events = run(graph, listen, epochs=2, checkpoint=tmp_path)
+        result, events = run(graph, listen, epochs=2, evaluate_every=0, checkpoint=tmp_path)
         assert checkpoint.newest(tmp_path).state["progress"]["epoch"] == 2
         assert threads == {"weft-checkpoint_0"}
         assert not [one for one in threading.enumerate() if one.name.startswith("weft-checkpoint")]
         (cost,) = [text for text in told(events) if text.startswith("wrote ")]
         assert "2 checkpoints of" in cost and "training stopped for" in cost
         monkeypatch.undo()
-        assert_same(result, run(graph, epochs=2)[0])
+        assert_same(result, run(graph, epochs=2, evaluate_every=0)[0])
 
     def test_a_failed_write_ends_the_run_at_the_next_step(self, graph, tmp_path, monkeypatch):
         steps, failed = [], threading.Event()
@@ -269,7 +281,7 @@ class TestWriting:
 
         monkeypatch.setattr(checkpoint, "save_step", full)
         with pytest.raises(StorageError, match="no space left"):
-            run(graph, listen, epochs=3, checkpoint=tmp_path)
+            run(graph, listen, epochs=3, evaluate_every=0, checkpoint=tmp_path)
         assert 3 <= len(steps) <= 4
 
     def test_the_last_write_may_fail_too(self, graph, tmp_path, monkeypatch):
@@ -279,6 +291,39 @@ class TestWriting:
         monkeypatch.setattr(checkpoint, "save_step", full)
         with pytest.raises(StorageError, match="no space left"):
             run(graph, epochs=1, checkpoint=tmp_path)
+
+    def test_an_evaluation_that_fails_costs_no_epoch(self, graph, tmp_path, monkeypatch):
+        def full(*_):
+            raise StorageError("400 GB of rows can't be put into /tmp")
+
+        monkeypatch.setattr(trainer, "measure", full)
+        with pytest.raises(StorageError, match="400 GB"):
+            run(graph, epochs=2, checkpoint=tmp_path)
+        monkeypatch.undo()
+        result, events = run(graph, epochs=2, checkpoint=tmp_path, resume=True)
+        assert {event.epoch for event in events if isinstance(event, Stepped)} == {1}  # the second one
+        assert_same(result, run(graph, epochs=2)[0])
+
+    def test_only_a_first_and_a_long_evaluation_have_one_before_them(self, graph, tmp_path, monkeypatch):
+        def written():
+            (cost,) = [text for text in told(run(graph, epochs=3, checkpoint=tmp_path)[1]) if text.startswith("wrote ")]
+            shutil.rmtree(tmp_path)
+            return cost.split(" of ")[0]
+
+        assert written() == "wrote 4 checkpoints"
+        monkeypatch.setattr(trainer, "_LONG", 0)
+        assert written() == "wrote 6 checkpoints"
+
+    def test_a_signal_in_an_epochs_last_step_does_not_wait_for_the_evaluation(self, graph, tmp_path, monkeypatch):
+        def listen(event):
+            if isinstance(event, Stepped) and event.batch == 2:
+                signal.raise_signal(signal.SIGUSR1)
+
+        monkeypatch.setattr(trainer, "measure", lambda *_: pytest.fail("it evaluates"))
+        with pytest.raises(Interrupted, match="stopped after epoch 1, batch 2 of 2"):
+            run(graph, listen, epochs=2, checkpoint=tmp_path)
+        monkeypatch.undo()
+        assert_same(run(graph, epochs=2)[0], run(graph, epochs=2, checkpoint=tmp_path, resume=True)[0])
 
 
 LONGER = [
