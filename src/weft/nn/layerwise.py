@@ -85,6 +85,13 @@ class Layerwise:
         except _Suspend as stop:
             return stop.pending
 
+    def takes_features(self, pending: Pending, some: slice) -> bool:
+        """Are a convolution's inputs for some vertices their features, as they are? They need not be written, then."""
+        x = self._there(self._features[some]).to(self._dtype)
+        same = pending.inputs.dtype == self._dtype and self._dtype in (torch.float32, torch.float64)
+        whole = pending.columns == pending.inputs.shape[1] == x.shape[1]
+        return same and whole and torch.equal(pending.inputs, x)
+
     def convolved(self, pending: Pending, some: tuple[int, int], rows: Callable[[Tensor], Tensor]) -> Tensor:
         """A convolution's results for some vertices; `rows`: its inputs by vertex."""
         sample = self._sampler.sample(np.arange(*some), 0, 0)

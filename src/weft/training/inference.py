@@ -2,7 +2,7 @@
 
 import warnings
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -110,7 +110,9 @@ def inferred(
             check_rows(model, graph.num_features)
         with torch.no_grad():
             store = _Store(graph.num_vertices, limit, scratch)
-            return _infer_layerwise(Layerwise(model, graph, features, dtype, threads), graph, threads, store)
+            layers = Layerwise(model, graph, features, dtype, threads)
+            given = partial(given_rows, features, dtype=dtype, threads=threads)
+            return _infer_layerwise(layers, graph, given, threads, store)
 
 
 def pieces_of(graph: Graph) -> list[tuple[int, int]]:
@@ -129,22 +131,41 @@ def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: 
     return Inference(outputs.cpu().numpy(), entered[0].cpu().numpy())
 
 
-def _infer_layerwise(layers: Layerwise, graph: Graph, threads: int, store: "_Store") -> Inference:
+def given_rows(features: Features, ids: Tensor, dtype: torch.dtype, threads: int) -> Tensor:
+    """The features of vertices, as a model is given them."""
+    return gather(features, ids, threads=threads).to(dtype)
+
+
+def _infer_layerwise(
+    layers: Layerwise, graph: Graph, given: Callable[[Tensor], Tensor], threads: int, store: "_Store"
+) -> Inference:
     """All convolutions, and what comes after the last one."""
     computed: list[np.ndarray] = []  # the convolutions' results so far
-    entered, pending = np.empty(0), list[Pending]()  # the rows before the last one, and the one that is due, if any
+    entered: np.ndarray | None = np.empty(0)  # the rows before the last one; None: the features
+    pending = list[Pending]()  # the one that is due, if any
+    count = graph.num_vertices
+    chunks = [slice(first, min(first + ROWS, count)) for first in range(0, count, ROWS)]
 
     def inputs() -> Iterator[Tensor]:
-        for first in range(0, graph.num_vertices, ROWS):
-            reached = layers.up_to_next(slice(first, first + ROWS), computed)
+        for some in chunks:
+            reached = layers.up_to_next(some, computed)
             if isinstance(reached, Pending):
                 pending[:], reached = [reached], reached.inputs
             yield reached
 
+    def takes_features(some: slice) -> bool:
+        pending[:] = [one for one in [layers.up_to_next(some, ())] if isinstance(one, Pending)]
+        return bool(pending) and layers.takes_features(pending[0], some)
+
+    if all(map(takes_features, chunks)):
+        entered = None
+        computed.append(store.filled(layers.convolved(pending[0], some, given) for some in pieces_of(graph)))
     while True:
         pending.clear()
         rows = store.filled(inputs())
         if not pending:
+            if entered is None:
+                entered = store.filled(given(torch.arange(some.start, some.stop)) for some in chunks)
             return Inference(rows, entered)
         entered, there = rows[:, : pending[0].columns], partial(gather, rows, threads=threads)
         computed.append(store.filled(layers.convolved(pending[0], some, there) for some in pieces_of(graph)))

@@ -33,7 +33,7 @@ from weft.graph import (
     written_beside,
 )
 from weft.nn import Decoupled, Layerwise, Pending, check_rows, encoder_of
-from weft.training.inference import ROWS, pieces_of
+from weft.training.inference import ROWS, given_rows, pieces_of
 from weft.training.models import dtype_for
 from weft.training.trained_model import TrainedModel, load_model, table_of, told
 
@@ -119,12 +119,18 @@ class _Loaded:
         layers = Layerwise(model, trained.graph, features, dtype)
         return _Loaded(trained, layers, pieces_of(trained.graph), job["what"])
 
+    def given(self, vertices: np.ndarray) -> Tensor:
+        """The features of vertices, as the model is given them."""
+        features, dtype = self.trained.graph.features_to_train_on(), dtype_for(self.trained.settings)
+        return given_rows(features, torch.from_numpy(vertices), dtype, threads=1)
+
 
 class _Rows:
     """Rows that the tasks of a stage have written, by vertex."""
 
     def __init__(self, work: Work, stage: str, bounds: Sequence[int]) -> None:
-        result = work.load(stage)[0]
+        self._results, self._work = work.load(stage), work
+        result = self._results[0]
         self._files = [work.place(stage, index) / "rows" for index in range(len(bounds) - 1)]
         self._bounds = np.array(bounds)
         self._shape, self._dtype = tuple(result["shape"]), np.dtype(result["dtype"])
@@ -142,6 +148,9 @@ class _Rows:
         for begin, stop in pairwise([*begins, len(file)]):
             index = file[begin]
             first, end = self._bounds[index : index + 2]
+            if self._results[index].get("features"):
+                out[order[begin:stop]] = _Loaded.of(self._work).given(rising[begin:stop]).numpy()
+                continue
             there = np.memmap(self._files[index], self._dtype, "r", shape=(int(end - first), *self._shape))
             out[order[begin:stop]] = there[rising[begin:stop] - first]
         return out
@@ -160,11 +169,15 @@ def _computed(work: Work, calls: int) -> list[_Rows]:
 def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
     """Some inputs of a convolution; where there is none any more, results of the model."""
     some = slice(index * ROWS, (index + 1) * ROWS)
+    layers = _Loaded.of(work).layers
     with torch.no_grad():
-        reached = _Loaded.of(work).layers.up_to_next(some, _computed(work, call))
-        if isinstance(reached, Pending):
-            return {"pending": True, "columns": reached.columns, **_write(reached.inputs, out)}
-        return {"pending": False, **_write(reached, out)}
+        reached = layers.up_to_next(some, _computed(work, call))
+        if not isinstance(reached, Pending):
+            return {"pending": False, **_write(reached, out)}
+        result = {"pending": True, "columns": reached.columns}
+        if call == 0 and layers.takes_features(reached, some):
+            return {**result, "features": True, **_told(reached.inputs.cpu().numpy())}
+        return {**result, **_write(reached.inputs, out)}
 
 
 def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
@@ -180,6 +193,10 @@ def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
 def _write(rows: Tensor, out: Path) -> TaskResult:
     values = rows.cpu().numpy()
     values.tofile(out / "rows")
+    return _told(values)
+
+
+def _told(values: np.ndarray) -> TaskResult:
     return {"shape": list(values.shape[1:]), "dtype": values.dtype.str}
 
 

@@ -52,12 +52,14 @@ def by_one_process(graph, model, what, folder):
 
 
 @pytest.mark.parametrize("model", ["sage", "gcn", "gat"])
-def test_tasks_tell_what_one_process_tells(graph, tmp_path, model):
-    kept = trained(graph, tmp_path / "model", model=model)
+def test_tasks_tell_what_one_process_tells(graph, tmp_path, model, monkeypatch):
+    kept, write, widths = trained(graph, tmp_path / "model", model=model), shards._write, set()
+    monkeypatch.setattr(shards, "_write", lambda rows, out: [widths.add(rows.shape[1]), write(rows, out)][1])
     for what in ("embeddings", "predictions", "probabilities"):
         assert embed_by_tasks(graph, kept, what, tmp_path / what, infer_here) == 600
         assert len(list((tmp_path / what).iterdir())) == 4
         assert pq.read_table(tmp_path / what).equals(by_one_process(graph, kept, what, tmp_path))
+    assert widths == {4, 8}  # the features, which are 12 wide, enter a convolution as they are
     assert not list(tmp_path.glob(".*"))
 
 

@@ -212,6 +212,50 @@ def test_exact_inference_equals_the_whole_graph_at_once(graph, model, memory, tm
     assert not list(tmp_path.iterdir())
 
 
+class LaterOnes(torch.nn.Module):
+    """Changes the rows of some vertices before its only convolution, in place."""
+
+    def __init__(self, graph, last):
+        super().__init__()
+        self.conv, self.last = SAGEConv(graph.num_features, graph.num_classes), last
+
+    def forward(self, x, edge_index):
+        x[x[:, 0] == self.last] *= 2
+        return self.conv(x, edge_index)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_features_that_enter_a_convolution_as_they_are_are_not_written(graph, monkeypatch, dtype):
+    filled, write = [], inference._Store.filled
+
+    def noted(store, parts):
+        filled.append(write(store, parts))
+        return filled[-1]
+
+    monkeypatch.setattr(inference._Store, "filled", noted)
+    monkeypatch.setattr(inference, "ROWS", 400)
+    features = np.array(graph.features, dtype=dtype)
+    last = float(features[-1, 0])
+    graph = replace(graph, features=features)
+    dst = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    edge_index, x = torch.from_numpy(np.stack([graph.indices.astype(np.int64), dst])), torch.from_numpy(features)
+    two = make_model(settings(layers=2, hidden=16), graph)
+    for model, widths in (
+        (two, [16, 16, 5, 5]),
+        (LaterOnes(graph, -100.0), [5, 5, 12]),
+        (LaterOnes(graph, last), [12, 5, 5]),
+    ):
+        filled.clear()
+        got = infer(model, graph)
+        assert [rows.shape[1] for rows in filled] == widths
+        with torch.no_grad():
+            torch.testing.assert_close(torch.from_numpy(got.outputs), model.eval()(x.float(), edge_index))
+        if len(widths) == 3:
+            entered = x.float()
+            entered[entered[:, 0] == model.last] *= 2
+            assert got.embeddings.tobytes() == entered.numpy().tobytes()
+
+
 def test_what_inference_has_let_go_makes_room_in_memory():
     store, rows = inference._Store(10, 100.0, None), torch.ones(10, 2)  # of 80 bytes
     first = store.filled(iter([rows]))
