@@ -118,6 +118,20 @@ class ArrayWriter:
         self._sums.add(data)
         self._rows += len(rows)
 
+    def spread(self, rows: np.ndarray, shards: np.ndarray) -> None:
+        """Add rows in the order in which they come, each to the shard that is named; in the end all are to be full."""
+        assert self._ends is not None, self.name
+        piece = np.ascontiguousarray(rows[np.argsort(shards, kind="stable")], dtype=self.dtype)
+        counts, first = np.bincount(shards), 0
+        with named_errors(self._path, "writing"):
+            for shard in np.flatnonzero(counts if piece.size else 0).tolist():
+                some = piece[first : first + counts[shard]].data.cast("B")
+                self.file.seek(HEADER + (self._ends[shard - 1] if shard else 0) + self._sums.length(shard))
+                self.file.write(some)
+                self._sums.add_to(shard, some)
+                first += counts[shard]
+        self._rows += len(rows)
+
     def close(self) -> ArrayEntry:
         """Finish the header, and return the manifest's entry."""
         shards = None if self._ends is None else sums_of_shards(self._ends, self._sums.sums)

@@ -23,14 +23,22 @@ class ShardSums:
         while len(data):
             shard = bisect.bisect_right(self._ends, self._at)
             some = data[: self._ends[shard] - self._at]
-            crc, count = self.sums.get(shard, (0, 0))
-            self.sums[shard] = zlib.crc32(some, crc), count + len(some)
+            self.add_to(shard, some)
             self._at, data = self._at + len(some), data[len(some) :]
+
+    def add_to(self, shard: int, data: memoryview) -> None:
+        """More bytes of a shard, wherever it is."""
+        crc, count = self.sums.get(shard, (0, 0))
+        self.sums[shard] = zlib.crc32(data, crc), count + len(data)
+
+    def length(self, shard: int) -> int:
+        """How many bytes of a shard went by."""
+        return self.sums.get(shard, (0, 0))[1]
 
     @property
     def whole(self) -> int:
         """The sum of all that went by."""
-        return joined_sum(list(self.sums.values()))
+        return joined_sum([self.sums[shard] for shard in sorted(self.sums)])
 
 
 def ends_of(cuts: np.ndarray, row: int) -> list[int]:

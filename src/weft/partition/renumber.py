@@ -27,7 +27,8 @@ from weft.graph import (
 from weft.partition.goal import normalised_shares, unheard
 from weft.partition.quality import check_owners
 
-_CHUNK = 1 << 22  # edges, or feature values, at a time
+_CHUNK = 1 << 22  # edges, or values of theirs, at a time
+_BYTES = 1 << 26  # of features at a time
 
 
 def write_partitioned(
@@ -53,7 +54,7 @@ def write_partitioned(
         types = graph.features.types[order] if isinstance(graph.features, HeteroFeatures) else None
         directory.cuts = shard_rows(bounds, arrays_of(graph.features), types)
         _write_lists(graph, order, directory, threads, progress)
-        _write_features(graph, order, directory, progress)
+        _write_features(graph, narrow, directory, progress)
         of_vertices = {name: getattr(graph, name) for name in ("labels", "split", "vertex_type")}
         directory.add(**{name: values[order] for name, values in of_vertices.items() if values is not None})
         directory.add(original_ids=order if graph.original_ids is None else graph.original_ids[order], bounds=bounds)
@@ -87,21 +88,22 @@ def _write_lists(
         progress("renumbering", end, len(order))
 
 
-def _write_features(graph: Graph, order: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback) -> None:
+def _write_features(graph: Graph, owners: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback) -> None:
+    """Rows are read once, in their order, and written where their owners' are: they need not fit into memory."""
     features, done = graph.whole().features, 0
     if features is None:
         return
-    tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and the order in which they are to come
+    tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and whose they are
     if isinstance(features, HeteroFeatures):
-        kinds = features.types[order]
-        places = [features.places[order[kinds == kind]] for kind in range(len(features.tables))]
-        tables = list(zip(feature_table_names(len(places)), features.tables, places, strict=True))
+        of_types = [owners[features.types == kind] for kind in range(len(features.tables))]
+        tables = list(zip(feature_table_names(len(of_types)), features.tables, of_types, strict=True))
     else:
-        tables = [("features", features, order)]
-    for name, table, places_there in tables:
+        tables = [("features", features, owners)]
+    for name, table, owners_there in tables:
         writer = directory.array(name, table.dtype, table.shape[1:])
-        rows = max(1, _CHUNK // max(1, table.shape[1]))
-        for first in range(0, len(places_there), rows):
-            writer.append(table[places_there[first : first + rows]])
-            progress("copying features", done + min(first + rows, len(places_there)), len(order))
-        done += len(places_there)
+        rows = max(1, _BYTES // max(1, table.shape[1] * table.itemsize))
+        for first in range(0, len(table), rows):
+            some = slice(first, first + rows)
+            writer.spread(np.array(table[some]), owners_there[some])
+            progress("copying features", done + min(first + rows, len(table)), len(owners))
+        done += len(table)

@@ -11,7 +11,7 @@ from slow_partition import INSTALLED, NASTY
 from weft import cli
 from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph import Graph, communities
-from weft.partition import BalanceWeights, PartitionGoal, allocate, measure, write_partitioned
+from weft.partition import BalanceWeights, PartitionGoal, allocate, measure, renumber, write_partitioned
 from weft.sampling import NeighborSampler
 
 pytestmark = pytest.mark.usefixtures("few_batches")
@@ -184,6 +184,33 @@ def test_renumbered_graphs_draw_the_same(tmp_path, extras):
         for name in values:
             mine, its = (s.edge_values(name, b) for s, b in zip(samples, (ours, theirs), strict=True))
             assert (mine == its).all()
+
+
+class ReadInOrder(np.ndarray):
+    """Rows that are read once, one after the other, as a disk likes it."""
+
+    at = 0
+
+    def __getitem__(self, rows):
+        assert isinstance(rows, slice) and rows.start == ReadInOrder.at
+        ReadInOrder.at = min(rows.stop, len(self))
+        return np.asarray(self)[rows]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_features_are_read_in_their_order(graph, tmp_path, monkeypatch, dtype):
+    monkeypatch.setattr(renumber, "_BYTES", 5000)
+    features = np.random.default_rng(1).standard_normal((graph.num_vertices, 7)).astype(dtype)
+    owners = np.random.default_rng(0).integers(0, 4, graph.num_vertices)
+    owners[owners == 1] = 5  # the second part is empty
+    ReadInOrder.at = 0
+    write_partitioned(replace(graph, features=features.view(ReadInOrder)), owners, 6, tmp_path / "parts")
+    assert ReadInOrder.at == graph.num_vertices
+    parts = Graph.open(tmp_path / "parts")
+    assert np.array_equal(parts.features, features[parts.original_ids])
+    parts.save(tmp_path / "again")  # row by row
+    said = [json.loads((tmp_path / name / "manifest.json").read_text())["arrays"] for name in ("parts", "again")]
+    assert said[0]["features"] == said[1]["features"] and len(said[0]["features"]["shards"]) == 6
 
 
 def test_partitioning_again_keeps_original_ids(graph, tmp_path):
