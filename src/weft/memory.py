@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,13 +13,16 @@ _NO_THREAD = "start new thread", "Resource temporarily unavailable"  # in the wo
 _SHORTAGES = "allocate memory", "out of memory", "STATUS_ALLOC_FAILED", "allocate lock"
 _OF_DEVICES = "CUDA", "CUBLAS", "CUDNN", "NCCL"
 MORE_PROCESSES = "raise the limit of processes and threads (ulimit -u, a container's pids.max), or give more memory"
-_LIMITS = "memory.max", "memory.limit_in_bytes"  # of control groups of version 2, and 1
+_OF_GROUPS = (  # of version 2, and 1: the limit, what is used, and what of that goes when memory is short
+    ("memory.max", "memory.current", ("active_file", "inactive_file", "slab_reclaimable")),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+)
 _OWN_GROUPS, _ALL_GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Bytes that this machine has left for programs, or that this process's group may have, if that is less."""
-    return min([_available(), *_limits()])
+    """Bytes that this machine has left for programs, or that this process's groups have left, if that is less."""
+    return min([_available(), *_left_in_groups()])
 
 
 def is_shortage(error: BaseException) -> bool:
@@ -67,8 +70,18 @@ def _available() -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _limits() -> list[int]:
-    return [limit for group in control_groups("memory") for file in _LIMITS for limit in _limit(group / file)]
+def _left_in_groups() -> list[int]:
+    return [left for group in control_groups("memory") for files in _OF_GROUPS for left in _left_in(group, *files)]
+
+
+def _left_in(group: Path, limit: str, used: str, let_go: Sequence[str]) -> list[int]:
+    """What a control group has left, as one number if it has a limit; files that are kept in memory take nothing away."""
+    try:
+        told = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):
+        told = {}
+    held = sum(_number(group / used)) - sum(int(told.get(name, 0)) for name in let_go)
+    return [max(0, most - max(0, held)) for most in _number(group / limit)]
 
 
 def control_groups(controller: str) -> Iterator[Path]:
@@ -86,7 +99,7 @@ def control_groups(controller: str) -> Iterator[Path]:
                     break
 
 
-def _limit(file: Path) -> list[int]:
+def _number(file: Path) -> list[int]:
     try:
         return [int(file.read_text())]
     except (OSError, ValueError):  # no such group here, or "max"

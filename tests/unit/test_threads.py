@@ -1,4 +1,4 @@
-"""As many threads as a process may use processors, by affinity, control group and who else may use them."""
+"""As many threads as a process may use processors, by affinity, control group and who else may use them; its memory."""
 
 import pytest
 
@@ -58,3 +58,41 @@ def test_the_least_quota_of_the_groups_around_counts(machine):
     files = {"user/cpu.max": "400000 100000\n", "user/run/cpu.max": "max 100000\n", "other/cpu.max": "100000 100000\n"}
     machine(range(96), files, "0::/user/run")
     assert processors() == 4
+
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("files", "group"),
+    [
+        (
+            {
+                "pod/memory.max": f"{64 * MIB}\n",
+                "pod/memory.current": f"{50 * MIB}\n",
+                "pod/memory.stat": f"active_file {4 * MIB}\ninactive_file {5 * MIB}\nslab_reclaimable {MIB}\nanon 7\n",
+                "pod/own/memory.max": "max\n",
+                "pod/own/memory.current": f"{50 * MIB}\n",
+            },
+            "0::/pod/own",
+        ),
+        (
+            {
+                "memory/pod/memory.limit_in_bytes": f"{64 * MIB}\n",
+                "memory/pod/memory.usage_in_bytes": f"{50 * MIB}\n",
+                "memory/pod/memory.stat": f"active_file 0\ntotal_active_file {4 * MIB}\ntotal_inactive_file {6 * MIB}\n",
+                "memory/memory.limit_in_bytes": f"{(1 << 63) - 4096}\n",
+            },
+            "5:memory:/pod",
+        ),
+        ({"memory.max": f"{24 * MIB}\n"}, "0::/"),  # nothing says what is used
+    ],
+)
+def test_a_container_has_the_memory_that_is_left_of_its_limit(machine, files, group):
+    machine(range(2), files, group)
+    assert memory.available_memory() == 24 * MIB
+
+
+def test_a_group_that_is_full_has_none(machine):
+    machine(range(2), {"memory.max": "4096\n", "memory.current": "8192\n", "memory.stat": "inactive_file 4096\n"})
+    assert memory.available_memory() == 0
