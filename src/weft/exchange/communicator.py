@@ -25,6 +25,7 @@ from weft.memory import is_shortage, lacks_threads
 from weft.meter import Meter
 
 _MESSAGE = 1 << 13  # bytes that a fast link carries in the time that a processor needs for a message
+_SUMMED_AT_ONCE = 1 << 26  # bytes: what is sent of them, and what comes, is there besides
 _SHARED_AT_ONCE = 1 << 16  # bytes that the first worker sends to each other one, at most, when it shares some
 
 SAME_STEPS = "every `run`, every backward pass and every `sync` belongs to all workers"
@@ -187,6 +188,10 @@ class Communicator:
         if self.size == 1:
             return x
         flat = x.detach().reshape(-1)
+        if flat.nbytes > _SUMMED_AT_ONCE and x.is_contiguous():
+            for piece in flat.split(_SUMMED_AT_ONCE // flat.element_size()):
+                self.sum(piece, stage)
+            return x
         if sent_whole(flat.nbytes, self.size):
             total = _added(self._to_all(flat, [len(flat)] * self.size, stage))
         else:  # each worker sums a piece, then all get all pieces: the same bits

@@ -53,6 +53,11 @@ class ModelCost:
     device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
     inputs: float = 0.0  # a row before the first layer, where a model does something with it
 
+    @property
+    def learning(self) -> float:
+        """Bytes of parameters in training: values, gradients, two moments, and two more in the midst of a step."""
+        return 6.0 * self.parameters
+
 
 @dataclass(frozen=True)
 class Message:

@@ -303,7 +303,7 @@ class Prices:
     def _memory(self, load: Load) -> np.ndarray:
         """Bytes of the worker with most: of a prepared batch's inputs and lists, and of its rows while they are computed."""
         if load.layer is None:
-            return np.array([0.0, 4.0 * self._model.parameters])  # values, gradients, two moments
+            return np.array([0.0, self._model.learning])
         before, after = self._model.widths[load.layer : load.layer + 2]
         sources = load.sources + load.pulled
         lists = np.max(load.edges) * 8 + np.max(sources) * 24

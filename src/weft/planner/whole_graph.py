@@ -149,7 +149,7 @@ class _Way(ABC):
         """Bytes of the worker that needs most."""
 
     def _bytes(self, numbers: float, lists: float) -> float:
-        return numbers * self._space.item + lists + 4.0 * self._model.parameters
+        return numbers * self._space.item + lists + self._model.learning
 
 
 class _AtOwners(_Way):

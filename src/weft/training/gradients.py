@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, reduce
 from typing import Any
 
 import torch
@@ -39,8 +39,7 @@ def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbe
     tables = [_Table(parameter) for parameter in parameters if _is_table(parameter)]
     others = [parameter for parameter in parameters if not _is_table(parameter)]
     numbers = (*numbers, *(number for table in tables for number in table.told))
-    gradients = pack(others) if others else parameters[0].new_empty(0)
-    flat = torch.cat([*(_as_one(number, gradients) for number in numbers), gradients])
+    flat = pack(others, *numbers) if others else torch.cat([_as_one(each, parameters[0]) for each in numbers])
     comm.sum(flat)
     count = len(numbers)
     known = flat[: count + len(others)].tolist()  # one wait for the device, if they are on one
@@ -246,13 +245,15 @@ class GradientSync:
             self._hooks[place] = adds, adds.register_prehook(growth.begins), adds.register_hook(growth.ends)
 
 
-def pack(parameters: Sequence[nn.Parameter]) -> Tensor:
-    """This worker's own gradients in one row of numbers, behind a 1 for each parameter that has one."""
+def pack(parameters: Sequence[nn.Parameter], *numbers: float | Tensor) -> Tensor:
+    """Numbers, a 1 for each parameter that has a gradient, and this worker's own gradients, in one row."""
     own = [_split(parameter.grad)[1] for parameter in parameters]
     for gradient in own:
         _check_dense(gradient)
     have, both = parameters[0].new_tensor([g is not None for g in own]), zip(parameters, own, strict=True)
-    return torch.cat([have, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
+    like = have.to(reduce(torch.promote_types, (p.dtype for p in parameters)))
+    first = [*(_as_one(number, like) for number in numbers), like]
+    return torch.cat([*first, *(torch.zeros_like(p).flatten() if g is None else g.flatten() for p, g in both)])
 
 
 def _check_dense(gradient: Tensor | None) -> None:

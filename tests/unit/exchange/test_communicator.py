@@ -8,7 +8,7 @@ from test_connections import meshed, together
 from weft import _kernels
 from weft._kernels import Links
 from weft.errors import TrainingError
-from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, gather_rows
+from weft.exchange import Communicator, SocketTransport, Traffic, add_rows, communicator, gather_rows
 from weft.training.checkpoint import NewerError
 from weft.training.gradients import pack, unpack
 from weft.training.migration import pass_on
@@ -52,6 +52,27 @@ def test_large_sums_go_by_pieces_where_that_saves_bytes(size, kilobytes, sent):
         made = comms(ends)
         together(lambda rank: made[rank].sum(torch.ones(kilobytes << 8)), size)
         assert all(sum(comm.traffic.sent()["sync"]) == sent << 10 for comm in made)
+
+
+def test_what_is_large_is_summed_some_at_a_time(monkeypatch):
+    sums, add, parts = [], communicator._added, [torch.randn(500, 7) * 10**rank for rank in range(3)]
+    monkeypatch.setattr(communicator, "_added", lambda parts: [sums.append(len(parts[0])), add(parts)][1])
+    for at_once in (1 << 26, 4096):
+        monkeypatch.setattr(communicator, "_SUMMED_AT_ONCE", at_once)
+        with meshed(3) as (ends, _):
+            made, given = comms(ends), [part.clone() for part in parts]
+            got = together(lambda rank, made=made, given=given: made[rank].sum(given[rank]), 3)
+        assert all(torch.equal(total, parts[0] + parts[1] + parts[2]) for total in got)
+        assert all(total is mine for total, mine in zip(got, given, strict=True))
+        assert (max(sums) <= 1024) == (at_once == 4096)
+        sums.clear()
+
+
+def test_gradients_follow_numbers_in_the_type_of_all():
+    parameters = [torch.nn.Parameter(torch.ones(2, dtype=dtype)) for dtype in (torch.bfloat16, torch.float32)]
+    parameters[1].grad = torch.tensor([0.1, 0.2])
+    row = pack(parameters, 1 / 3, torch.tensor(1 / 7, dtype=torch.float64))
+    assert torch.equal(row, torch.tensor([1 / 3, 1 / 7, 0, 1, 0, 0, 0.1, 0.2]))
 
 
 def test_arrays_of_any_length():

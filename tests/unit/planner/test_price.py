@@ -319,4 +319,4 @@ def test_memory_grows_with_rows_and_edges():
         work.inputs = work.sources
     before, after = (prices(cluster()).of(work).memory for work in (small, large))
     np.testing.assert_allclose(after, 3 * before)
-    assert prices(cluster()).of(replace(load(), layer=None)).memory[1] == 400.0
+    assert prices(cluster()).of(replace(load(), layer=None)).memory[1] == 600.0
