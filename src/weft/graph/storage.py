@@ -206,10 +206,13 @@ def flush(path: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Flush a file, or a folder's entries."""
+    """Flush a file, or a folder's entries, where the file system can."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if not path.is_dir() or error.errno not in (errno.EINVAL, errno.ENOTSUP):  # such as of vboxsf, or CIFS
+            raise
     finally:
         os.close(descriptor)
 

@@ -5,8 +5,10 @@ import json
 import os
 import re
 import signal
+import stat
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -440,6 +442,24 @@ def test_a_disk_that_becomes_read_only_while_it_is_written_to(tmp_path, monkeypa
         beside.mkdir()
         monkeypatch.setattr("shutil.rmtree", refuse)
         refuse(beside)
+
+
+@pytest.mark.parametrize(
+    ("number", "kind", "fails"), [("EINVAL", "folder", 0), ("EINVAL", "file", 1), ("EIO", "folder", 1)]
+)
+def test_a_folder_may_not_be_flushed_where_the_file_system_can_not(tmp_path, monkeypatch, number, kind, fails):
+    fsync = os.fsync
+
+    def refuse(file):
+        if stat.S_ISDIR(os.fstat(file).st_mode) == (kind == "folder"):
+            raise OSError(getattr(errno, number), os.strerror(getattr(errno, number)))
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    told = pytest.raises(StorageError, match=r"writing .* failed") if fails else nullcontext()
+    with told, written_beside(tmp_path / "x") as beside:
+        beside.write_text("all")
+    assert fails or (tmp_path / "x").read_text() == "all"
 
 
 @pytest.mark.parametrize("kind", [pa.binary(), pa.large_binary(), pa.binary(1)])
