@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="numbers of hosts to predict for, such as 1..64 (powers of two) or 2,3,4: with the same batch over all, "
         "and with as many seeds a worker",
     )
-    parser.add_argument("--method", help="how to partition for other numbers of hosts (default metis)")
+    parser.add_argument(
+        "--method",
+        help="how to partition for other numbers of hosts (default metis; fennel where memory is too small for it)",
+    )
     parser.add_argument(
         "--html", type=file_to_write, help="write a page with all figures, and how they change with links and width"
     )
@@ -67,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
         return started(args, parallel, graph=weft.graph.directory_of(args.graph))
     with weft.report.StageProgress() as progress:
-        what_if = weft.training.WhatIf(graph, settings, args.method or "metis", progress)
+        what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:
             answer = _measured(graph, settings, cluster, args.measure, what_if.named(cluster))
             if answer is None:

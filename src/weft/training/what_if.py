@@ -12,7 +12,7 @@ from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.graph import Features, Graph, HeteroFeatures, ProgressCallback, arrays_of
 from weft.nn import encoder_of, forward_of
-from weft.partition import allocate, write_partitioned
+from weft.partition import allocate, too_large, write_partitioned
 from weft.plan import Plan, Settings, refuse
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Task, Workers, link_sweep, sweep
 from weft.plugins import PARTITION_METHODS
@@ -29,10 +29,11 @@ class WhatIf:
     """Planners for one run on several clusters. The batch stays as large, whatever the number of workers."""
 
     def __init__(
-        self, graph: Graph, settings: Settings, method: str = "metis", progress: ProgressCallback | None = None
+        self, graph: Graph, settings: Settings, method: str | None = None, progress: ProgressCallback | None = None
     ) -> None:
-        """`method`: how the graph is partitioned where it has another number of parts."""
-        PARTITION_METHODS.check(method)
+        """`method`: how the graph is partitioned where it has another number of parts; None: by METIS, if memory allows."""
+        if method is not None:
+            PARTITION_METHODS.check(method)
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
         self._depth = forward_of(self._model, graph.num_features).depth
@@ -151,10 +152,11 @@ class WhatIf:
         graph, workers, shares = self._graph, cluster.workers, cluster.shares()
         if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
+        method = self._method or ("fennel" if too_large("metis", graph, parts=workers) else "metis")
         owners = allocate(
             graph,
             workers,
-            self._method,
+            method,
             hosts=cluster.workers_by_host,  # as `weft partition --cluster` has it
             seed=0,
             shares=shares,

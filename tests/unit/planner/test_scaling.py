@@ -176,3 +176,17 @@ def test_widths_are_those_that_the_model_can_have(graph, options, some, none):  
     settings = Settings.of(fanouts=(4, 4), batch_size=100, threads=1, **options)
     (by_width,) = (one for one in WhatIf(graph, settings, "random").sensitivity(cluster(1e7)) if one.axis == "hidden")
     assert some <= {*by_width.values} and not none & {*by_width.values}
+
+
+@pytest.mark.parametrize(("short", "method"), [("", "metis"), ("would need about 115 GB", "fennel")])
+def test_what_is_too_large_for_metis_is_partitioned_otherwise(graph, tmp_path, monkeypatch, short, method):  # noqa: F811
+    methods = []
+
+    def allocated(graph, workers, method, **more):
+        methods.append(method)
+        return np.arange(graph.num_vertices) % workers
+
+    monkeypatch.setattr("weft.training.what_if.too_large", lambda *_, **__: short)
+    monkeypatch.setattr("weft.training.what_if.allocate", allocated)
+    WhatIf(graph, Settings.of(hidden=8, threads=1))._partitioned(3, None, tmp_path)
+    assert methods == [method]
