@@ -78,6 +78,7 @@ def run(args: argparse.Namespace) -> int:
     """Allocate, write, and show how good the allocation is."""
     weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
     graph = weft.Graph.open(args.graph)
+    weft.partition.check_disk(graph, args.out)
     parts = parts_given(args)
     cluster = cluster_given(args, parts)
     choice = _chosen(args, graph, _at_a_time(cluster))

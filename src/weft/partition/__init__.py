@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from weft.partition.hypergraph import add_batch, expected_draws, rows_between_hosts
     from weft.partition.methods import PartitionMethod, make_method
     from weft.partition.quality import PartitionFigures, measure
-    from weft.partition.renumber import write_partitioned
+    from weft.partition.renumber import check_disk, write_partitioned
     from weft.partition.simulator import ServerLinks, Traces, fit, seeds_of, usual_task
     from weft.partition.undirected import UndirectedGraph, undirected_graph
 else:

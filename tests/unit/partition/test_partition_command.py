@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import zlib
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -205,3 +207,10 @@ def test_a_place_that_is_taken_is_refused_at_once(graph, tmp_path, capsys, monke
     monkeypatch.setattr("weft.partition.allocate", None)
     assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), "--parts", "2"]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_is_told_before_anything_is_allocated(graph, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    monkeypatch.setattr("weft.commands.partition.allocated", lambda *_, **__: pytest.fail("it is allocated"))
+    assert cli.main(["partition", str(graph.path), str(tmp_path / "some" / "parts"), "--parts", "2"]) == 2
+    assert re.search(r"the partitioned graph takes .* has 100 B: free some, or name", capsys.readouterr().err)
