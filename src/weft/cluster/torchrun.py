@@ -37,7 +37,7 @@ class Torchrun(Launcher):
         local, host = size if is_loopback(master) else 1, socket.gethostname()  # where the four variables are all
         if "LOCAL_WORLD_SIZE" in environ:
             local = number_in(environ, "LOCAL_WORLD_SIZE", "torchrun")
-            host = str(rank // max(1, local))
+            host = environ.get("NODE_RANK", str(rank // max(1, local)))
         host = environ.get("GROUP_RANK", host)
         if not master.strip():
             raise ClusterError(

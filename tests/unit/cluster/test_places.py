@@ -197,3 +197,14 @@ def test_four_variables_alone_may_be_of_workers_on_several_hosts():
     assert Torchrun.place(four) == WorkerPlace(3, 6, socket.gethostname(), 1, "h", 29500)
     assert Torchrun.place(four | {"MASTER_ADDR": "127.0.0.1"}).local_size == 6  # others are here, too
     assert Torchrun.place(four | {"LOCAL_WORLD_SIZE": "2"}) == WorkerPlace(3, 6, "1", 2, "h", 29500)
+
+
+def test_hosts_are_numbered_by_their_launcher_where_it_is_not_torchrun():
+    """One worker on the first, three on the second: what a rank is divided by differs."""
+    common = {"WORLD_SIZE": "4", "MASTER_ADDR": "h", "MASTER_PORT": "29500"}
+    told = [("0", "1", "0"), ("1", "3", "1"), ("2", "3", "1"), ("3", "3", "1")]
+    found = [
+        Torchrun.place(common | {"RANK": rank, "LOCAL_WORLD_SIZE": local, "NODE_RANK": node})
+        for rank, local, node in told
+    ]
+    assert [place.host for place in found] == ["0", "1", "1", "1"]
