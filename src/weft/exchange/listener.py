@@ -128,6 +128,7 @@ class PeerListener:
     def _accept(self) -> None:
         try:
             one, (host, *_) = self._socket.accept()
+            host = host.removeprefix("::ffff:")  # of a socket that listens to both kinds of addresses
         except OSError:  # it has gone again, or this process has no file descriptor left: the others may soon be done
             time.sleep(0.01)
             return
@@ -269,11 +270,12 @@ def _proof(secret: bytes, role: bytes, said: bytes) -> bytes:
 
 
 def listening_at(host: str, ports: str | None = None) -> socket.socket:
-    """A socket that listens at an address of this machine: at the first of some ports that is free, or at any."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    """A socket that listens at an address of this machine (empty: at all): at the first of some free ports, or at any."""
+    both = not host and socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both or ":" in host else socket.AF_INET
     for port in [0] if ports is None else port_range(ports):
         try:
-            return socket.create_server((host, port), backlog=1024, family=family)
+            return socket.create_server((host, port), backlog=1024, family=family, dualstack_ipv6=both)
         except OSError as error:
             reason = error
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):  # it is the address then

@@ -19,10 +19,10 @@ SECRET, ADDRESS = b"a secret of these tests", b"where worker 0 is"
 
 
 @contextlib.contextmanager
-def listening(secret=SECRET):
+def listening(host="127.0.0.1"):
     """A worker 0 that listens, and where."""
-    door = listening_at("127.0.0.1")
-    one = PeerListener(0, secret, door, ADDRESS)
+    door = listening_at(host)
+    one = PeerListener(0, SECRET, door, ADDRESS)
     try:
         yield one, door.getsockname()
     finally:
@@ -43,6 +43,20 @@ def is_dropped(one):
     except TimeoutError:
         return False
     return True
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_who_listens_at_all_addresses_is_found_by_both_kinds(capfd, host):
+    with listening("") as (one, (_, port, *_)):
+        with arrive((host, port)) as theirs, one.take(1, 1, 5.0) as mine:
+            theirs.sendall(b"rows")
+            mine.settimeout(5)
+            assert mine.recv(4) == b"rows"
+        with socket.create_connection((host, port)) as stranger:
+            stranger.sendall(bytes(4000))
+            assert is_dropped(stranger)
+    assert f"from {host}: " in capfd.readouterr().err
 
 
 def test_workers_with_the_secret_find_each_other():
