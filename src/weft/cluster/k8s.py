@@ -201,6 +201,8 @@ def _pod(request: Request) -> dict[str, Any]:
     grace = int(request.option("grace", "120"))
     claims = {claim: request.options[claim] for claim in _FOLDERS if claim in request.options}
     volumes: list[dict[str, Any]] = [{"name": "tmp", "emptyDir": {}}]
+    if "gpus" in request.options:
+        volumes.append({"name": "shm", "emptyDir": {"medium": "Memory"}})
     volumes += [
         {"name": f"claim-{number}", "persistentVolumeClaim": {"claimName": name}}
         for number, name in enumerate(dict.fromkeys(claims.values()))
@@ -234,6 +236,8 @@ def _container(request: Request, grace: int, claims: dict[str, str]) -> dict[str
     resources = {name: request.options[option] for name, option in named.items() if option in request.options}
     places = list(dict.fromkeys(claims.values()))
     mounts: list[dict[str, Any]] = [{"name": "tmp", "mountPath": "/tmp"}]
+    if "gpus" in request.options:  # through which NCCL exchanges, for which the usual 64 MB are too few
+        mounts.append({"name": "shm", "mountPath": "/dev/shm"})
     for claim, name in claims.items():
         mounts.append(
             {"name": f"claim-{places.index(name)}", "mountPath": _FOLDERS[claim], "readOnly": claim == "graph"}

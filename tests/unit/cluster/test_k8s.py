@@ -74,6 +74,8 @@ def test_pods_are_as_asked_for(capsys, job):
         assert container["args"] == [*TRAIN, "--resume"]
         asked = {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "2"}
         assert container["resources"] == {"requests": asked, "limits": asked}
+        assert {"name": "shm", "emptyDir": {"medium": "Memory"}} in pod["volumes"]
+        assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
         environment = {one["name"]: one["value"] for one in container["env"]}
         assert environment["OMP_NUM_THREADS"] == "4"
         assert pod["terminationGracePeriodSeconds"] == 300
