@@ -363,3 +363,18 @@ def test_planning_draws_the_negatives_of_those_batches_alone_that_it_looks_at(gr
     assert len(drawn) == len(found.each)
     ends = [len(task.examples[number]().vertices) for number in range(3)]
     assert found.batch.seeds == pytest.approx(np.mean(ends), rel=0.02) and found.batch.seeds > 2 * 128 / parts
+
+
+def test_what_workers_hold_is_told_in_the_type_of_ids(graph):
+    told = []
+
+    class Of(Communicator):
+        def arrays_to_all(self, own, stage):
+            told.extend(own)
+            return [(np.array([1, 2], dtype=np.int32), [0, 2])]
+
+    links = LinkObjective()
+    links.graph = graph
+    holders = links._holders(np.array([0, 3]), Of(0, 2))
+    assert holders[:4].tolist() == [0, 1, 1, 0]
+    assert [array.dtype for array in told] == [np.int32]

@@ -234,7 +234,8 @@ class LinkObjective(Objective):
     def _holders(self, held: np.ndarray, comm: Communicator) -> np.ndarray:
         """The worker that has each vertex's row, [vertices]; all tell what they have."""
         holders = np.full(self.graph.num_vertices, comm.rank, dtype=np.uint16)
-        ((theirs, counts),) = comm.arrays_to_all([held], "evaluate")
+        told = held.astype(self.graph.indices.dtype, copy=False)
+        ((theirs, counts),) = comm.arrays_to_all([told], "evaluate")
         holders[theirs] = np.repeat(np.arange(comm.size, dtype=np.uint16), counts)
         holders[held] = comm.rank
         return holders
