@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from weft.graph.addresses import directory_of, graph_place, is_address, name_at, without_passwords
     from weft.graph.checks import check_files
     from weft.graph.column_names import TableColumns
-    from weft.graph.csr import out_degrees, range_bounds, ranges, running_sum, sums_by_source, vertex_ranges
+    from weft.graph.csr import range_bounds, ranges, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest
     from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder

@@ -1,14 +1,10 @@
 """Neighbour lists as compressed sparse rows: `indptr`, [vertices + 1], says where each vertex's in-neighbours begin."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from weft import _kernels
-
-if TYPE_CHECKING:
-    from weft.graph.graph import Graph
 
 
 def id_type(vertices: int) -> type:
@@ -53,8 +49,3 @@ def sums_by_source(indptr: np.ndarray, indices: np.ndarray, terms: np.ndarray | 
     sums = np.zeros(len(indptr) - 1)
     _kernels.add_by_source(indptr, indices, terms, sums)
     return sums
-
-
-def out_degrees(graph: "Graph") -> np.ndarray:
-    """How often each vertex is a source; reads the edges once."""
-    return sums_by_source(graph.indptr, graph.indices).astype(np.int64)

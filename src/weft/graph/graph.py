@@ -12,6 +12,7 @@ import pyarrow as pa
 from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
+from weft.graph.csr import sums_by_source
 from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
 from weft.graph.edge_features import edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
@@ -243,6 +244,12 @@ class Graph:
             )
         except InputError as error:
             raise GraphFormatError(f"the arrays of {path} do not fit together: {error}") from error
+
+    @cached_property
+    def out_degrees(self) -> np.ndarray:
+        """How often each vertex is a source; reads the edges once."""
+        kind = np.int32 if self.num_edges < 1 << 31 else np.int64
+        return sums_by_source(self.indptr, self.indices).astype(kind)
 
     @cached_property
     def identity(self) -> str:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from weft.features import by_reads, rooms
-from weft.graph import Graph, HeteroFeatures, ProgressCallback, out_degrees
+from weft.graph import Graph, HeteroFeatures, ProgressCallback
 from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
@@ -390,7 +390,7 @@ class DryRun:
         for turn in rest:
             self._look(turn)
         if self._rooms:
-            degrees = out_degrees(self._graph)
+            degrees = self._graph.out_degrees
             worth = degrees if self._cache_by == "degree" else by_reads(np.zeros(1), degrees)
             for number in range(len(reached) + len(rest)):
                 for traversal in self._traversals.values():

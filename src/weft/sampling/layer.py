@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from weft.graph import Graph, out_degrees
+from weft.graph import Graph
 from weft.sampling.sampler import DrawnHop, KernelSampler
 from weft.threads import cached_property
 
@@ -75,7 +75,7 @@ class LayerSampler(KernelSampler):
 
 def budget_for(graph: Graph, fanout: int) -> int:
     """The vertices that a layer draws where an average vertex draws as many neighbours as the fanout; -1: all."""
-    uses, importance = out_degrees(graph), graph.importance.values.astype(np.float64)
+    uses, importance = graph.out_degrees, graph.importance.values.astype(np.float64)
     wanted = fanout * graph.num_vertices
     if fanout < 0 or wanted >= uses.sum():
         return -1

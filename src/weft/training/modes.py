@@ -13,7 +13,7 @@ from weft.devices import memory_of
 from weft.errors import ConfigError
 from weft.exchange import Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
-from weft.graph import Features, RemoteGraph, out_degrees, without_passwords
+from weft.graph import Features, RemoteGraph, without_passwords
 from weft.keys import Stream
 from weft.nn import (
     Met,
@@ -225,7 +225,7 @@ class MiniBatchMode(Mode):
         def worth(room: int) -> np.ndarray:
             if self.on_device and room == graph.num_vertices:
                 return np.ones(room)
-            degrees = out_degrees(graph)
+            degrees = graph.out_degrees
             if plan.cache_by == "degree":
                 return degrees
             found = self._reads(team, schedule) if reads is None or self.on_device else reads

@@ -10,7 +10,7 @@ import pytest
 
 from weft.exchange import Communicator, Owners
 from weft.features import by_reads, edges_from, hottest_of_each
-from weft.graph import communities, out_degrees
+from weft.graph import communities
 from weft.placements import OWNER, placement_named
 from weft.planner import Sampling, Workers, dry_run
 from weft.planner.counts import HOME, SPREAD, STATES, Key, PlacedHop
@@ -198,7 +198,7 @@ def test_caches_of_an_epoch_of_one_batch_are_judged_by_another_epochs(graph, cac
             vertices, block = sampler.hop(vertices, hop, epoch, 0)
         edges[epoch, worker, vertices] = edges_from(block)
     for epoch, worker in product(range(2), range(2)):
-        worth = by_reads(edges[1 - epoch, worker].astype(np.float32), out_degrees(graph))
+        worth = by_reads(edges[1 - epoch, worker].astype(np.float32), graph.out_degrees)
         *_, kept = hottest_of_each(worth, owners, frozenset({worker}), [int(size * 900) for size in caches])
         met = np.count_nonzero(edges[epoch, worker][kept])
         assert found.each[epoch][1].drawn[Key(0, SPREAD, share)].cached[worker, 0] == met

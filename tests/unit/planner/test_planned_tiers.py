@@ -14,7 +14,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ConfigError
 from weft.exchange import Owners
 from weft.features import LEAST, by_reads, dealt_among, hottest
-from weft.graph import Graph, communities, out_degrees
+from weft.graph import Graph, communities
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings
 from weft.planner import Cluster, Host, Planner, Workers, dry_run
@@ -136,7 +136,7 @@ class Oracle:
 
     def kept(self, worker, batch, room):
         """The rows in its cache, by the reads of all other batches: any, or with edges at owners those of no mate."""
-        worth = by_reads(self.reads[:, worker].sum(0) - self.reads[batch, worker], out_degrees(self.graph)) + LEAST
+        worth = by_reads(self.reads[:, worker].sum(0) - self.reads[batch, worker], self.graph.out_degrees) + LEAST
         if self.split:
             worth[self.owner[worker] != worker] = 0.0
         found = np.zeros(VERTICES, dtype=bool)
@@ -147,7 +147,7 @@ class Oracle:
         """By device of its host: the rows there of a cache a host, by what all of them read of other batches."""
         mates = np.flatnonzero(self.hosts == self.hosts[worker])
         reads = self.reads[:, mates].sum((0, 1)) - self.reads[batch, mates].sum(0)
-        worth = by_reads(reads, out_degrees(self.graph)) + LEAST
+        worth = by_reads(reads, self.graph.out_degrees) + LEAST
         kept = hottest(worth, Owners(np.array([0, VERTICES])), frozenset(), len(mates) * room)
         parts = dealt_among(kept, worth, Owners(self.graph.bounds).among(mates.tolist()), room)
         found = np.zeros((WORKERS, VERTICES), dtype=bool)
