@@ -30,18 +30,90 @@ def hottest(worth: np.ndarray, owners: Owners, without: frozenset[int], room: in
 def hottest_of_each(
     worth: np.ndarray, owners: Owners, without: frozenset[int], rooms: Iterable[int]
 ) -> Iterator[np.ndarray]:
-    """The same for each of several rooms, the largest first: each is found among the ones before."""
+    """The same for each of several rooms."""
     wanted = worth > 0  # by themselves: an array with zeros in one piece takes long to partition
     for worker in without:
         first, end = owners.bounds[worker : worker + 2]
         wanted[first:end] = False
     found = np.flatnonzero(wanted)
-    for room in rooms:
-        least = max(0, len(found) - room)
-        if 0 < least < len(found):
-            found = found[np.argpartition(worth[found], least)]
-        found = found[least:]
-        yield found
+    values = worth[found]
+    yield from (found[most_of(values, room)] for room in rooms)
+
+
+def most_of(values: np.ndarray, room: int) -> np.ndarray:
+    """Where the largest of some values are, at most `room` of them, rising; those from all over of such as are equal."""
+    least = len(values) - room
+    if least <= 0 or not room:
+        return np.arange(min(room, len(values)))
+    limit = np.partition(values, least)[least]
+    chosen = values > limit
+    chosen[_some_of(np.flatnonzero(values == limit), room - np.count_nonzero(chosen))] = True
+    return np.flatnonzero(chosen)
+
+
+def _some_of(found: np.ndarray, number: int) -> np.ndarray:
+    """So many of what was found, from all over: they are as good as the others."""
+    return found[np.arange(number) * len(found) // max(1, number)]
+
+
+class ByDegree:
+    """Which rows a cache holds of many, few of which were read: these, and where there is room those of most out-edges."""
+
+    def __init__(self, out_degrees: np.ndarray, owners: Owners, least: int) -> None:
+        """`least`: out-edges of a row that is worth anything though it was not read."""
+        self._degrees, self._owners, self._least = out_degrees, owners, least
+        self._most = float(out_degrees.max(initial=0))
+        self._found: dict[frozenset[int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def worth(self, reads: np.ndarray, vertices: np.ndarray) -> np.ndarray:
+        """What rows are worth that were read (`by_reads`)."""
+        return by_reads(reads, self._degrees[vertices], self._most)
+
+    def of_others(self, vertices: np.ndarray, without: frozenset[int]) -> np.ndarray:
+        """Which of some vertices, in rising order, are owned by others than those `without`: a mask."""
+        others = np.ones(len(vertices), dtype=bool)
+        for first, end in self._spans(without):
+            others[slice(*np.searchsorted(vertices, (first, end)))] = False
+        return others
+
+    def hottest(self, read: np.ndarray, worth: np.ndarray, without: frozenset[int], room: int) -> np.ndarray:
+        """What `hottest` finds, as a mask of all vertices; `read`: those that were, but for what is `without`."""
+        if room <= len(read):
+            kept = np.zeros(len(self._degrees), dtype=bool)
+            kept[read[most_of(worth, room)]] = True
+            return kept
+        limit, number = self._limit(self._degrees[read], without, room - len(read))
+        kept, tied = self._degrees > limit, self._degrees == limit
+        for first, end in self._spans(without):
+            kept[first:end] = tied[first:end] = False
+        kept[read] = tied[read] = False
+        kept[_some_of(np.flatnonzero(tied), number)] = True
+        kept[read] = True
+        return kept
+
+    def _limit(self, read: np.ndarray, without: frozenset[int], room: int) -> tuple[int, int]:
+        """The out-edges of rows of which some are kept, all with more being so; and how many. `read`: those of rows read."""
+        degrees, there = self._numbers(without)
+        there = there - np.bincount(np.searchsorted(-degrees, -read), minlength=len(degrees) + 1)[:-1]
+        there[degrees < self._least] = 0
+        ends = np.cumsum(there)
+        at = int(np.searchsorted(ends, room))
+        if at == len(ends):
+            return self._least - 1, 0
+        return int(degrees[at]), int(room - ends[at] + there[at])
+
+    def _numbers(self, without: frozenset[int]) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of out-edges that there are, falling, and of how many rows, but for those `without`; found once."""
+        if without not in self._found:
+            there = np.bincount(self._degrees, minlength=1)
+            for first, end in self._spans(without):
+                there -= np.bincount(self._degrees[first:end], minlength=len(there))
+            degrees = np.flatnonzero(there)[::-1]
+            self._found[without] = degrees, there[degrees]
+        return self._found[without]
+
+    def _spans(self, without: frozenset[int]) -> list[tuple[int, int]]:
+        return [(int(self._owners.bounds[worker]), int(self._owners.bounds[worker + 1])) for worker in without]
 
 
 def dealt_among(kept: np.ndarray, worth: np.ndarray, mates: Owners, room: int) -> list[np.ndarray]:
@@ -70,12 +142,12 @@ def edges_from(block: Block) -> np.ndarray:
     return 1 + np.bincount(block.src.numpy(), minlength=block.num_src)
 
 
-def by_reads(reads: np.ndarray, out_degrees: np.ndarray) -> np.ndarray:
+def by_reads(reads: np.ndarray, out_degrees: np.ndarray, most: float | None = None) -> np.ndarray:
     """What rows are worth by how often a dry run read them; among those read as often, by their out-edges.
 
-    A dry run of few batches reaches only a part of what training will.
+    A dry run of few batches reaches only a part of what training will. `most`: out-edges of any row, where these are some.
     """
-    return reads + out_degrees / (1.0 + out_degrees.max(initial=0.0))
+    return reads + out_degrees / (1.0 + (out_degrees.max(initial=0) if most is None else most))
 
 
 def rooms(cache: float, vertices: int, row: int) -> int:

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from weft.features import by_reads, rooms
+from weft.features import ByDegree, rooms
 from weft.graph import Graph, HeteroFeatures, ProgressCallback
 from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
-from weft.planner.reads import InputReads, Members
+from weft.planner.reads import InputReads, Members, each_once
 from weft.planner.task import PlannedExamples, PlannedSeeds, Sampling, Workers
 from weft.sampling import (
     Batches,
@@ -84,9 +84,10 @@ class Traversal:
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
         self._first: dict[str, list[_Hop]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
-        # Where inputs of other hosts are looked at, of each batch: such as this worker holds under owners.
+        # Where inputs of other hosts are looked at: of each batch, such as this worker holds under owners. And of the last one
+        # with caches, a mask of what these hold.
         self._held: list[np.ndarray] = []
-        self._kept: dict[Key, np.ndarray] = {}  # what its caches hold, in the last batch that was counted with them
+        self._kept: dict[Key, np.ndarray] = {}
         self._fetches: list[_Fetch] = []  # of layers that are new
 
     def begin(self, seeds: np.ndarray, spread: np.ndarray, turn: _Turn) -> None:
@@ -120,7 +121,7 @@ class Traversal:
 
     def arrive(self, reached: Sequence[np.ndarray]) -> None:
         """Vertices of this worker that others reached in the last hop."""
-        self._wanted[OWNER] = _each_once([self._wanted[OWNER], *reached], self._vertices)
+        self._wanted[OWNER] = each_once([self._wanted[OWNER], *reached], self._vertices)
         if self._hop == len(self._sampler.fanouts):
             self.reached = float(len(self._wanted[OWNER]))
             self.inputs.answered.append(self._wanted[OWNER])
@@ -128,24 +129,24 @@ class Traversal:
                 self._held.append(self._wanted[OWNER][self._fetcher(self._wanted[OWNER]) >= 0])
             self.batches[-1].held = self._stored(self._wanted[OWNER])
 
-    def cache(self, number: int, rooms: Mapping[float, int], worth: np.ndarray, by: str) -> None:
+    def cache(self, number: int, rooms: Mapping[float, int], unread: ByDegree, by: str) -> None:
         """Count layer 1 of a batch again with so many rows cached: those of most out-edges, or read most by the others.
 
-        `rooms`: for how many there is room in each cache, the largest first. `worth`: of rows, as far as out-edges tell.
+        `rooms`: for how many there is room in each cache, the largest first. `unread`: what comes after rows that are read.
         """
         members = self._members
         one = not members.on_device and len(members.ranks) == members.stored.size  # it answers for none that it caches
         for state, at_owners in product(STATES, (False,) if one else (False, True)):
             if members.on_device or not at_owners:  # in host memory the same rows are kept
-                sizes = self.inputs.hottest(number, state, at_owners, rooms, worth, by)
+                sizes = [*self.inputs.hottest(number, state, at_owners, rooms, unread, by)]
             for cache, kept in sizes:
                 key = Key(0, state, cache, at_owners)
                 self._count_cached(number, key, kept, [key._replace(at_owners=True)] * one)
 
-    def cache_of_host(self, number: int, rooms: Mapping[float, int], worth: np.ndarray, by: str) -> None:
+    def cache_of_host(self, number: int, rooms: Mapping[float, int], unread: ByDegree, by: str) -> None:
         """The same with caches that a host's devices have together, each with so much room."""
         for state in STATES:
-            for cache, parts in self.inputs.parts_of_host(number, state, rooms, worth, by):
+            for cache, parts in self.inputs.parts_of_host(number, state, rooms, unread, by):
                 self._count_parts(number, Key(0, state, cache, of_host=True), parts)
 
     def _count_parts(self, number: int, key: Key, parts: list[np.ndarray]) -> None:
@@ -159,23 +160,24 @@ class Traversal:
         lent, rank = np.zeros(members.stored.size), members.ranks[self._member]
         lent[members.host] = np.bincount(found[found >= 0], minlength=len(parts))
         lent[rank] = 0.0
-        drawn, kept = batch.drawn[key], parts[members.host.index(rank)]
-        stored, narrower = self._stored(kept), members.narrower(kept)
-        batch.drawn[key] = replace(drawn, kept=stored, narrower=narrower, met=drawn.cached, lent=lent)
-        self._kept[key] = np.concatenate(parts)
+        drawn, own = batch.drawn[key], device == members.host.index(rank)
+        kept, narrower = members.stores(own), members.narrower(own)
+        batch.drawn[key] = replace(drawn, kept=kept, narrower=narrower, met=drawn.cached, lent=lent)
+        if members.divide:
+            self._kept[key] = device >= 0
 
     def _count_cached(self, number: int, key: Key, kept: np.ndarray, also: Sequence[Key]) -> None:
-        """Count layer 1 of a batch with some rows cached. Those that this worker answers for are its own anyway."""
+        """Count layer 1 of a batch with some rows cached (a mask). Those that this worker answers for are its own anyway."""
         batch, members, hop = self.batches[number], self._members, self._first[key.state][number]
-        cached = np.zeros(self._vertices, dtype=bool)
-        cached[kept] = True
-        met = np.count_nonzero(cached[self.inputs.answered[number]]) if key.at_owners else 0
+        met, cached = 0, kept[hop.vertices]
         if key.at_owners:
-            cached[kept[self._answers(kept) == self._member]] = False
-        self.count(batch, key, hop, cached[hop.vertices], len(self._costs) == 1, also)
-        self._kept |= dict.fromkeys((key, *also), kept)
+            met = np.count_nonzero(kept[self.inputs.answered[number]])
+            cached &= hop.owner != self._member
+        self.count(batch, key, hop, cached, len(self._costs) == 1, also)
+        if members.divide:
+            self._kept |= dict.fromkeys((key, *also), kept)
         met_there = (batch.drawn[key].cached + met) * members.on_device
-        found = replace(batch.drawn[key], kept=self._stored(kept), narrower=members.narrower(kept), met=met_there)
+        found = replace(batch.drawn[key], kept=members.stores(kept), narrower=members.narrower(kept), met=met_there)
         batch.drawn |= dict.fromkeys((key, *also), found)
 
     def asks(self, number: int) -> list[list[np.ndarray]]:
@@ -189,7 +191,8 @@ class Traversal:
             if fetch.held and len(self._held[number]):
                 wanted = np.zeros(self._vertices, dtype=bool)
                 wanted[self._held[number]] = True
-                wanted[self._kept.get(fetch.layers[0].key, ids[:0])] = False
+                if fetch.layers[0].key in self._kept:
+                    wanted &= ~self._kept[fetch.layers[0].key]
                 wanted[ids[fetcher >= 0]] = True
                 ids = np.flatnonzero(wanted).astype(ids.dtype)
                 fetcher = ids % len(mates)
@@ -205,15 +208,14 @@ class Traversal:
 
     def asked(self, number: int, asks: list[list[np.ndarray]], asked: list[np.ndarray]) -> None:
         """Count what this worker asked of each of its host's, and fetches for them and itself (`asked`, layer by layer)."""
-        stored, moves = self._members.stored, self.batches[number].moves
+        moves = self.batches[number].moves
         for fetch, own, wanted in zip(self._fetches, asks, asked, strict=True):
             once = np.zeros(self._vertices, dtype=bool)
             once[wanted] = True
-            spans = zip(stored.bounds[:-1], stored.bounds[1:], strict=True)
-            fetched = np.array([float(np.count_nonzero(once[first:end])) for first, end in spans])
+            fetched = self._members.stores(once)
             fetched[self._members.host] += [len(ids) for ids in own]
             fetched[self._members.ranks[self._member]] = 0.0
-            narrower = self._members.narrower(np.flatnonzero(once))
+            narrower = self._members.narrower(once)
             moves |= {one: replace(moves[one], fetched=fetched, narrower=narrower) for one in fetch.layers}
         self._fetches.clear()
 
@@ -290,14 +292,6 @@ class Traversal:
                     alike.append(last := _Fetch([], vertices, fetcher, taken, moves.held))
                 last.layers.append(placed)
         self._fetches += alike
-
-
-def _each_once(sets: Sequence[np.ndarray], vertices: int) -> np.ndarray:
-    """What is in any of some sets of vertices, rising."""
-    there = np.zeros(vertices, dtype=bool)
-    for ids in sets:
-        there[ids] = True
-    return np.flatnonzero(there).astype(sets[0].dtype)
 
 
 def _found_at(rising: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -390,13 +384,12 @@ class DryRun:
         for turn in rest:
             self._look(turn)
         if self._rooms:
-            degrees = self._graph.out_degrees
-            worth = degrees if self._cache_by == "degree" else by_reads(np.zeros(1), degrees)
+            unread = ByDegree(self._graph.out_degrees, self._workers.owners, least=0 if self._tells_edges else 1)
             for number in range(len(reached) + len(rest)):
                 for traversal in self._traversals.values():
-                    traversal.cache(number, self._rooms, worth, self._cache_by)
+                    traversal.cache(number, self._rooms, unread, self._cache_by)
                     if self._of_host:
-                        traversal.cache_of_host(number, self._rooms, worth, self._cache_by)
+                        traversal.cache_of_host(number, self._rooms, unread, self._cache_by)
                 self._divide(number)
         weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(sizes)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
@@ -420,7 +413,8 @@ class DryRun:
         """The inputs that the workers of this process read, and how often."""
         times = np.zeros(self._workers.owners.vertices)
         for one in self._traversals.values():
-            times += one.inputs.reads(state)
+            read = one.inputs.reads(state)
+            times[read.vertices] += read.times
         vertices = np.flatnonzero(times)
         return vertices, times[vertices]
 
