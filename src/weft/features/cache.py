@@ -47,7 +47,7 @@ def most_of(values: np.ndarray, room: int) -> np.ndarray:
         return np.arange(min(room, len(values)))
     limit = np.partition(values, least)[least]
     chosen = values > limit
-    chosen[_some_of(np.flatnonzero(values == limit), room - np.count_nonzero(chosen))] = True
+    chosen[_some_of(np.flatnonzero(values == limit), room - int(chosen.sum()))] = True
     return np.flatnonzero(chosen)
 
 
@@ -65,7 +65,7 @@ class ByDegree:
         self._most = float(out_degrees.max(initial=0))
         self._found: dict[frozenset[int], tuple[np.ndarray, np.ndarray]] = {}
 
-    def worth(self, reads: np.ndarray, vertices: np.ndarray) -> np.ndarray:
+    def worth(self, reads: np.ndarray, vertices: np.ndarray | slice) -> np.ndarray:
         """What rows are worth that were read (`by_reads`)."""
         return by_reads(reads, self._degrees[vertices], self._most)
 

@@ -84,8 +84,8 @@ class Traversal:
         self.batches: list[CountedBatch] = []
         self.reached = 0.0  # of the last batch: inputs that are this worker's
         self._first: dict[str, list[_Hop]] = {state: [] for state in STATES}  # of each batch: the inputs' hop
-        # Where inputs of other hosts are looked at: of each batch, such as this worker holds under owners. And of the last one
-        # with caches, a mask of what these hold.
+        # Where inputs of other hosts are looked at, of each batch: such as this worker holds under owners. And masks of
+        # what its caches hold, of the last one with caches.
         self._held: list[np.ndarray] = []
         self._kept: dict[Key, np.ndarray] = {}
         self._fetches: list[_Fetch] = []  # of layers that are new
@@ -171,7 +171,7 @@ class Traversal:
         batch, members, hop = self.batches[number], self._members, self._first[key.state][number]
         met, cached = 0, kept[hop.vertices]
         if key.at_owners:
-            met = np.count_nonzero(kept[self.inputs.answered[number]])
+            met = int(np.count_nonzero(kept[self.inputs.answered[number]]))
             cached &= hop.owner != self._member
         self.count(batch, key, hop, cached, len(self._costs) == 1, also)
         if members.divide:
@@ -346,20 +346,14 @@ class DryRun:
         rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
         divide = len(by_host) > 1 and (len(by_host) < len(workers.hosts) or rows is not None)
         self._traversals, self._evened = {}, [dict[_Turn, np.ndarray]() for _ in self._teams]
+        how = partial(make_sampler, replace=sampling.replace, weighted=sampling.weighted, seed=sampling.seed)
+        sampler = how(sampling.sampler, graph, sampling.fanouts)  # of all workers here, who draw by turns
         for worker in workers.here:
             team = self._of_team[worker]
             ranks = self._teams[team]
             host = sorted(workers.near[worker])
             known = ranks, ranks.index(worker), host, divide, on_device, rows
             members = Members(self._owners[team], workers.owners, *known)
-            sampler = make_sampler(
-                sampling.sampler,
-                graph,
-                sampling.fanouts,
-                replace=sampling.replace,
-                weighted=sampling.weighted,
-                seed=sampling.seed,
-            )
             self._traversals[worker] = Traversal(sampler, members, costs, slack, self._evened[team])
 
     def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:

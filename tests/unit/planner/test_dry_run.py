@@ -224,6 +224,13 @@ def test_of_its_batches_it_keeps_how_often_rows_were_read_and_no_blocks(graph, m
     np.testing.assert_array_equal(sum(map(dry.reads, (SPREAD, HOME, OWNER))), times)
 
 
+def test_workers_of_one_process_draw_by_one_sampler_which_may_be_large(graph, monkeypatch):
+    made, make = [], dry_run.make_sampler
+    monkeypatch.setattr(dry_run, "make_sampler", lambda *args, **how: made.append(args) or make(*args, **how))
+    counts(graph)
+    assert len(made) == 1
+
+
 @pytest.mark.parametrize(("on_device", "times"), [(False, 1), (True, 2)])
 def test_a_cache_that_is_the_same_for_edges_at_owners_is_looked_at_once(graph, monkeypatch, on_device, times):
     made, view = [], dry_run.View
