@@ -9,11 +9,13 @@ import numpy as np
 
 from weft.errors import ConfigError
 from weft.placements import INPUT, OWNER, REQUEST, Held, Moves, Placement, all_placements
+from weft.threads import cached_property
 
 # How a layer's destinations are held: by request, for seeds that were spread or are at home; or by their owners.
 SPREAD, HOME = "spread", "home"
 STATES = (SPREAD, HOME, OWNER)
 _WIDE = 1 << 15  # figures of a worker from which on single precision does, in half the memory: it counts to 16 million
+_PRICED = 32  # batches that are priced each by itself: of hundreds that would take seconds, whenever links change
 Gather = Callable[[np.ndarray], np.ndarray]  # of some workers' rows, those of all workers
 
 _Record = TypeVar("_Record", "Drawn", Moves)
@@ -145,7 +147,9 @@ class Counts:
     """What was counted of the batches that were looked at, and how they stand for an epoch."""
 
     batch: CountedBatch  # the mean one, of all workers
-    each: list[tuple[float, CountedBatch]]  # with its share of the mean
+    kind: CountedBatch  # one, of one worker: which figures there are;
+    figures: np.ndarray  # and these of each, [workers, batches, figures],
+    weights: np.ndarray  # with its share of the mean, [batches]
     of_epoch: int  # batches
     error: float = 0.0  # standard error of the rows that a batch reaches, as a share of their mean
 
@@ -163,9 +167,35 @@ class Counts:
                     raise _counted_otherwise(batches[0][0], batch)
                 np.concatenate(arrays, out=out, casting="same_kind")
         whole, kind = gather(mine), batches[0][0]
-        each = [(share, kind.with_figures(whole[:, at], seeds)) for at, share in enumerate(weights.tolist())]
-        mean = np.einsum("wbf,b->wf", whole, weights.astype(whole.dtype))
-        return cls(kind.with_figures(mean, seeds), each, of_epoch)
+        return cls(kind.with_figures(_mean(whole, weights), seeds), kind, whole, weights, of_epoch)
+
+    @cached_property
+    def each(self) -> list[tuple[float, CountedBatch]]:
+        """Every batch, with its share of the mean."""
+        return [(share, self._counted(self.figures[:, at])) for at, share in enumerate(self.weights.tolist())]
+
+    @cached_property
+    def priced(self) -> list[tuple[float, CountedBatch]]:
+        """Batches whose prices sum to the mean price, by these shares: all, or some of many, from the least to the largest.
+
+        What the mean batch takes in place of the mean of these comes in addition: they tell who has more to do than others.
+        """
+        count = len(self.weights)
+        if count <= _PRICED:
+            return self.each
+        order = np.argsort(self.figures.sum(-1).max(0), kind="stable")
+        chosen = np.linspace(0, count - 1, _PRICED).round()
+        nearest = np.abs(chosen[:, None] - np.arange(count)).argmin(0)
+        shares, some = np.bincount(nearest, self.weights[order]), self.figures[:, order[chosen.astype(int)]]
+        each = [(share, self._counted(some[:, at])) for at, share in enumerate(shares.tolist())]
+        return [*each, (1.0, self.batch), (-1.0, self._counted(_mean(some, shares)))]
+
+    def _counted(self, figures: np.ndarray) -> CountedBatch:
+        return self.kind.with_figures(figures, self.batch.seeds)
+
+
+def _mean(figures: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    return np.einsum("wbf,b->wf", figures, weights.astype(figures.dtype))
 
 
 @dataclass(frozen=True)

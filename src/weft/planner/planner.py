@@ -135,7 +135,7 @@ class Planner:
         factors = self.space.earlier.tried(cluster).factors
         if tried := [one.name for one in shown if one.plan in factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
-        looked_at = len(counted.each)
+        looked_at = len(counted.weights)
         title, off = self.space.task.title, cluster.error
         return Answer(
             title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.space.earlier.timed, off

@@ -246,7 +246,7 @@ class Space(ABC):
         group, replicate, wire, topology = variant = tuple(options.get(name, getattr(Plan, name)) for name in _ALIKE)
         if variant not in self._priced:
             counts, setting, half = self.counts[group, replicate], self._settings[group], self.half(wire)
-            batches = (1.0, counts.batch), *counts.each
+            batches = (1.0, counts.batch), *counts.priced
             (_, mean), *each = ((share, Counted(batch, setting, half, group)) for share, batch in batches)
             self._priced[variant] = Priced(mean, each, self._of_loads(topology, cluster))
         return self._priced[variant]

@@ -175,6 +175,21 @@ def test_seeds_at_home_are_evened_by_shares(graph, shares):
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
 
+@pytest.mark.parametrize(("size", "priced"), [(60, 6), (4, 34)])
+def test_of_hundreds_of_batches_some_are_priced_and_the_mean_of_all(graph, monkeypatch, size, priced):
+    monkeypatch.setattr(dry_run, "_ERROR", 0.0)
+    owners = Owners(np.array([0, 300, 900]))
+    found = DryRun(graph, Sampling(FANOUTS, size), Workers(owners, [0, 1]), COSTS).run()
+    assert len(found.weights) == found.of_epoch == len(found.each) and len(found.priced) == priced
+    assert sum(share for share, _ in found.priced) == pytest.approx(1)
+    for at, mean in enumerate(found.batch.arrays()):
+        np.testing.assert_allclose(sum(share * batch.arrays()[at] for share, batch in found.priced), mean, atol=1e-9)
+    largest = found.figures.sum(-1).max()
+    assert largest in [
+        sum(float(array[worker].sum()) for array in b.arrays()) for _, b in found.priced for worker in (0, 1)
+    ]
+
+
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
     found = DryRun(graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS).run()
