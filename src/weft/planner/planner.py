@@ -203,6 +203,9 @@ class Planner:
         """
         space = self.space
         for plan, price in space.best(options, cluster, _KEPT):
+            alone = plan.seeds == "spread" and set(plan.layers) == {"local"}
+            if alone and plan.group == "host" and "all" in space.choices["group"]:
+                continue  # no layer hangs on the team: it is the same as with all workers
             kind, least = (plan.layers, plan.seeds, plan.group, plan.replicate), self._seconds(plan, price, cluster)
             if kind in found and found[kind][:2] <= (False, _worth(plan, least)):
                 continue  # if it fits, it takes so much and what filling its cache takes

@@ -138,6 +138,18 @@ def test_what_a_plan_says_itself_is_counted_as_what_flags_say(asked):
         assert by_text.predict(plan, slow).sent == by_flags.predict(plan, slow).sent
 
 
+def test_plans_in_which_no_layer_hangs_on_the_team_are_looked_at_once(graph, monkeypatch):
+    """Those by hosts were rivals of themselves, to be tried in training."""
+    monkeypatch.setattr("weft.planner.planner._CANDIDATES", 1000)
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
+    task, workers = task_of(settings, 2, 240, workers=4), Workers(Owners(np.arange(5) * 375), [0, 0, 1, 1])
+    planner, slow = Planner(graph, make_model(settings, graph), task, workers), cluster(1e6)
+    found = planner._searched(replace(slow, hosts=tuple(replace(host, workers=2) for host in slow.hosts)), 1)
+    by_host = [plan for plan in found if plan.group == "host"]
+    assert by_host and not any(set(plan.layers) == {"local"} and plan.seeds == "spread" for plan in by_host)
+    assert any(set(plan.layers) == {"local"} for plan in found)
+
+
 def test_models_that_migrate_and_groups_that_are_not_looked_at_have_no_price(asked):
     planner, slow = asked(), cluster(1e6)
     told = planner.predict(migrate(2), slow)
