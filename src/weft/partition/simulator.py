@@ -14,7 +14,7 @@ import numpy as np
 import weft.sampling
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import SPLITS, Graph, ProgressCallback
+from weft.graph import SPLITS, Graph, ProgressCallback, ranges
 from weft.keys import Stream, key, mix64_array
 from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares, unheard
 
@@ -186,8 +186,10 @@ def _balanced_homes(sample: weft.sampling.Sample, workers: np.ndarray, targets: 
     known, most = weft.sampling.of_full_homes(homes, targets, slack)
     if not len(known):
         return homes
-    misses = weft.sampling.count_misses(top, workers[: top.num_src], len(targets))[known]
-    return weft.sampling.balance_seeds(homes, known, misses, most)
+    starts = top.indptr.numpy()
+    lengths = np.diff(starts)[known]
+    holders = workers[top.src.numpy()[ranges(starts[known], lengths)]]
+    return weft.sampling.balance_seeds(homes, known, lengths, holders, most)
 
 
 def _bits(servers: np.ndarray, first: int) -> np.ndarray:

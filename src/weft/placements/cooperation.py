@@ -31,7 +31,6 @@ from weft.sampling import (
     dealt,
     keys_of,
     make_sampler,
-    misses_of,
     of_full_homes,
 )
 
@@ -102,23 +101,28 @@ class Cooperation:
         if self.placements[-1].leaves == {REQUEST}:  # whoever holds a seed asks for what it needs
             known, most = of_full_homes(homes, self.team.owners.shares, self.plan.slack)
             if len(known):
-                misses = self._misses(seeds[known], homes[known], (epoch, batch, stream))
-                shares = balance_seeds(homes, known, misses, most)
+                drawn = self._holders(seeds[known], homes[known], (epoch, batch, stream))
+                shares = balance_seeds(homes, known, *drawn, most)
             if stream == Stream.SAMPLE:
                 self.evenness.count(homes, shares, self.team.owners.shares)
         return shares
 
-    def _misses(self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]) -> np.ndarray:
-        """How many of the neighbours that seeds draw each worker lacks: drawn at home, all are told whose these are."""
+    def _holders(
+        self, seeds: np.ndarray, homes: np.ndarray, when: tuple[int, int, Stream]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """How many neighbours each seed draws, and whose these are: drawn at home, all are told."""
         comm, own = self.team.comm, np.flatnonzero(homes == self.team.comm.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
         mine = [block.indptr.diff().int().numpy(), self.team.owners.member_of(vertices)[block.src.numpy()]]
         arrived = [np.split(all_of, np.cumsum(counts)[:-1]) for all_of, counts in comm.arrays_to_all(mine, "sample")]
-        found = np.empty((len(seeds), comm.size), dtype=np.int32)
-        for worker in np.unique(homes):
-            lengths, holders = mine if worker == comm.rank else [parts[worker] for parts in arrived]
-            found[homes == worker] = misses_of(lengths, holders, comm.size)
-        return found
+        parts = [mine if at == comm.rank else [array[at] for array in arrived] for at in range(comm.size)]
+        lengths, holders = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        order = np.argsort(homes, kind="stable")  # of the seeds, as they came
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = running_sum(lengths)[:-1]
+        of_seed = np.empty_like(lengths)
+        of_seed[order] = lengths
+        return of_seed, holders[ranges(starts, of_seed)]
 
     def program(self, seeds: np.ndarray, epoch: int, batch: int, stream: Stream = Stream.SAMPLE) -> Program:
         """This worker's program for a batch, of whose seeds it holds these."""

@@ -25,7 +25,6 @@ from weft.sampling import (
     Block,
     Sampler,
     balance_seeds,
-    count_misses,
     dealt,
     make_sampler,
     of_full_homes,
@@ -232,8 +231,8 @@ class Traversal:
 
     def _evened(self, seeds: np.ndarray, homes: np.ndarray, known: np.ndarray, most: np.ndarray) -> np.ndarray:
         vertices, block = self._drawn(seeds[known], 0)
-        misses = count_misses(block, self._answers(vertices), self._members.owners.size)
-        return balance_seeds(homes, known, misses, most)
+        holders = self._answers(vertices)[block.src.numpy()]
+        return balance_seeds(homes, known, block.indptr.diff().numpy(), holders, most)
 
     def _answers(self, vertices: np.ndarray) -> np.ndarray:
         """The member that answers for each vertex."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.sampling.balance import SeedBalance, balance_seeds, count_misses, misses_of, of_full_homes
+    from weft.sampling.balance import SeedBalance, balance_seeds, of_full_homes
     from weft.sampling.block import Block, BlockRange, Sample, Topology, are_few, edge_values, keys_of, turned
     from weft.sampling.device_sampler import DeviceLists, DeviceSampler
     from weft.sampling.labor import LaborSampler

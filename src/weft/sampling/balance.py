@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from weft.sampling.block import Block
+from weft import _kernels
 
 _TINY = 1e-6  # of a seed: what rounding may make of a whole number
 
@@ -53,38 +53,16 @@ def of_full_homes(homes: np.ndarray, shares: np.ndarray, slack: float) -> tuple[
     return np.flatnonzero((np.bincount(homes, minlength=len(most)) > most)[homes]), most
 
 
-def count_misses(block: Block, holders: np.ndarray, workers: int) -> np.ndarray:
-    """How many of the neighbours that each destination draws each worker lacks; `holders` are the sources' owners."""
-    return misses_of(block.indptr.diff().numpy(), holders[block.src.numpy()], workers)
-
-
-def misses_of(lengths: np.ndarray, holders: np.ndarray, workers: int) -> np.ndarray:
-    """The same, of how many neighbours each one draws, and these's holders, one destination's after the other's."""
-    at = np.repeat(np.arange(len(lengths)) * workers, lengths) + holders
-    held = np.bincount(at, minlength=len(lengths) * workers)
-    return lengths[:, None] - held.reshape(len(lengths), workers)
-
-
-def balance_seeds(homes: np.ndarray, known: np.ndarray, misses: np.ndarray, most: np.ndarray) -> np.ndarray:
+def balance_seeds(
+    homes: np.ndarray, known: np.ndarray, lengths: np.ndarray, holders: np.ndarray, most: np.ndarray
+) -> np.ndarray:
     """Each seed's worker, none with more than its `most`: seeds leave full homes, those that lose least by it first.
 
-    `misses[i]` says for the seed at known[i] how many of its neighbours each worker lacks; seeds of homes that are not
-    too full need not be known. Every worker gets the same answer from the same numbers.
+    The seed at known[i] draws lengths[i] neighbours, and `holders` are these's workers, one seed's after the other's. Seeds
+    of homes that are not too full need not be known. Every worker gets the same answer from the same numbers.
     """
-    workers = misses.shape[1]
-    shares, loads = homes.astype(np.int64), np.bincount(homes, minlength=workers)
-    theirs = homes[known]
-    extra = misses - misses[np.arange(len(known)), theirs][:, None]
-    free = (loads < most)[None, :] & (np.arange(workers) != theirs[:, None])  # of the others nothing gets room
-    cells, full = np.flatnonzero(free), int((loads > most).sum())
-    for cell in cells[np.argsort(extra.ravel()[cells], kind="stable")]:
-        if not full:
-            break
-        row, to = divmod(int(cell), workers)
-        seed, home = known[row], theirs[row]
-        if shares[seed] == home and loads[home] > most[home] and loads[to] < most[to]:
-            shares[seed] = to
-            loads[home] -= 1
-            loads[to] += 1
-            full -= int(loads[home] == most[home])
+    shares = homes.astype(np.int64)
+    _kernels.balance_seeds(
+        known.astype(np.int64), lengths.astype(np.int64), holders.astype(np.uint16), most.astype(np.int64), shares
+    )
     return shares

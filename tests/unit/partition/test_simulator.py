@@ -32,11 +32,12 @@ def counted(graph, owners, parts, task, batches, home, slack=None):
         servers = owners[batch] if home else np.arange(len(batch)) % parts
         if slack is not None:
             drawn = NeighborSampler(graph, task.fanouts[:1], seed=task.seed).sample(batch, 0, number)
-            lacks = np.zeros((len(batch), parts), dtype=np.int64)
+            lists = [[] for _ in batch]
             for seed, row in zip(drawn.blocks[0].dst().tolist(), drawn.blocks[0].src.tolist(), strict=True):
-                lacks[seed] += np.arange(parts) != owners[drawn.vertices[row]]
-            known = np.arange(len(batch))
-            servers = balance_seeds(servers, known, lacks, seed_limits(len(batch), np.full(parts, 1 / parts), slack))
+                lists[seed].append(owners[drawn.vertices[row]])
+            holders, lengths = np.array([of for each in lists for of in each]), np.array([*map(len, lists)])
+            most = seed_limits(len(batch), np.full(parts, 1 / parts), slack)
+            servers = balance_seeds(servers, np.arange(len(batch)), lengths, holders, most)
         for server in range(parts):
             seeds = batch[servers == server]
             if len(seeds):

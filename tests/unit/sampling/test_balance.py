@@ -1,12 +1,19 @@
 """Seeds leave homes that are too full, those first that lose least by it."""
 
 import itertools
+import time
 
 import numpy as np
 import pytest
 
 from weft.sampling import SeedBalance, balance_seeds
 from weft.sampling.balance import seed_limits
+
+
+def drawn(misses):
+    """As many neighbours for each seed, and their workers, as let each worker lack so many more than others."""
+    held = misses.max(initial=0) - misses
+    return held.sum(1), np.repeat(np.tile(np.arange(misses.shape[1]), len(held)), held.ravel())
 
 
 def cost(shares, homes, misses):
@@ -24,7 +31,7 @@ def test_no_worker_gets_more_than_the_limit_and_none_moves_without_need(seed):
     assert most.sum() >= len(homes)
     loads = np.bincount(homes, minlength=workers)
     known = np.flatnonzero((loads > most)[homes])
-    shares = balance_seeds(homes, known, misses[known], most)
+    shares = balance_seeds(homes, known, *drawn(misses[known]), most)
     after = np.bincount(shares, minlength=workers)
     assert (after <= most).all()
     assert (shares != homes).sum() == np.maximum(loads - most, 0).sum()  # as few as can be
@@ -43,7 +50,7 @@ def test_few_misses_are_added(seed):
         shares = np.array([*choice, 1])
         if (np.bincount(shares, minlength=3) <= most).all() and (shares != homes).sum() == 3:
             ways.append(cost(shares, homes, misses))
-    got = cost(balance_seeds(homes, np.arange(6), misses[:6], most), homes, misses)
+    got = cost(balance_seeds(homes, np.arange(6), *drawn(misses[:6]), most), homes, misses)
     assert got <= min(ways) + 0.5 * (max(ways) - min(ways))
 
 
@@ -66,8 +73,27 @@ def test_the_same_seeds_leave_as_cell_by_cell(seed):
     misses = rng.integers(0, 5, (len(homes), workers)).astype(np.int32)
     most = seed_limits(len(homes), np.full(workers, 1 / workers), 0.1)
     known = np.flatnonzero((np.bincount(homes, minlength=workers) > most)[homes])
-    args = homes, known, misses[known], most
-    assert balance_seeds(*args).tolist() == slow_twin(*args).tolist()
+    found = balance_seeds(homes, known, *drawn(misses[known]), most)
+    assert found.tolist() == slow_twin(homes, known, misses[known], most).tolist()
+
+
+def test_hundreds_of_workers_take_no_time_for_each_seed_and_worker():
+    """A table of both would have 131 million cells, and take a gigabyte."""
+    rng, workers, count = np.random.default_rng(0), 512, 262_144
+    homes = np.minimum(rng.geometric(0.02, count) - 1, workers - 1)
+    most = seed_limits(count, np.full(workers, 1 / workers), 0.1)
+    known = np.flatnonzero((np.bincount(homes, minlength=workers) > most)[homes])
+    lengths, start = np.full(len(known), 5), time.process_time()
+    shares = balance_seeds(homes, known, lengths, rng.integers(0, workers, 5 * len(known)), most)
+    assert time.process_time() - start < 2
+    assert (np.bincount(shares, minlength=workers) <= most).all()
+
+
+def test_workers_that_are_none_are_refused():
+    homes, most = np.array([0, 0, 1]), np.array([1, 2])
+    for holders, of in (([0, 2], homes), ([0, 1], np.array([0, 0, 2])), ([0], homes)):
+        with pytest.raises(ValueError, match="balance_seeds"):
+            balance_seeds(of, np.array([0, 1]), np.array([1, 1]), np.array(holders), most)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 49])
