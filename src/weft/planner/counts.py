@@ -166,8 +166,21 @@ class Counts:
                 if sum(map(len, arrays)) != figures:
                     raise _counted_otherwise(batches[0][0], batch)
                 np.concatenate(arrays, out=out, casting="same_kind")
-        whole, kind = gather(mine), batches[0][0]
-        return cls(kind.with_figures(_mean(whole, weights), seeds), kind, whole, weights, of_epoch)
+        return cls.made(batches[0][0], gather(mine), weights, seeds, of_epoch)
+
+    @classmethod
+    def made(
+        cls,
+        kind: CountedBatch,
+        figures: np.ndarray,
+        weights: np.ndarray,
+        seeds: float,
+        of_epoch: int,
+        error: float = 0.0,
+    ) -> Self:
+        """Counts of these figures; `kind`: which they are."""
+        mean = kind.with_figures(_mean(figures, weights), seeds)
+        return cls(mean, kind, figures, weights, of_epoch, error)
 
     @cached_property
     def each(self) -> list[tuple[float, CountedBatch]]:

@@ -340,6 +340,7 @@ class DryRun:
         self._owners = [workers.owners.among(members) for members in self._teams]
         self._of_team = {worker: number for number, members in enumerate(self._teams) for worker in members}
         self._looked, self._sizes = 0, list[int]()  # batches; and how many seeds each of them has
+        self.read: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # by state: vertices that workers here read, how often
         caches = [bool(self._rooms) and where for where in (on_device, of_host, cache_by == "reads")]
         self._tells_edges, self._of_host, self._by_reads = caches
         rows = graph.features if isinstance(graph.features, HeteroFeatures) else None
@@ -386,7 +387,7 @@ class DryRun:
                 self._divide(number)
         weights = np.array([count / len(reached)] * len(reached) + [1.0] * len(rest)) / len(sizes)
         seeds, counted = float(weights @ self._sizes), [one.batches for one in self._traversals.values()]
-        self._read = {state: self._read_of_all(state) for state in STATES if self._by_reads}
+        self.read = {state: self._read_of_all(state) for state in STATES if self._by_reads}
         self._traversals.clear()  # with the blocks of all batches
         return replace(Counts.of(counted, weights, seeds, self._workers.gather, len(sizes)), error=error)
 
@@ -398,9 +399,21 @@ class DryRun:
     def reads(self, state: str) -> np.ndarray:
         """How often edges reached each vertex as an input, summed over batches and workers: where caches go by it."""
         found = np.zeros(self._workers.owners.vertices)
-        vertices, times = self._read[state]
+        vertices, times = self.read[state]
         found[vertices] = times
         return found
+
+    def may_have_read(self, read: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bool:
+        """May this be what an earlier run of the same read?"""
+        most = self._workers.owners.vertices
+        return read.keys() == set(STATES if self._by_reads else ()) and all(
+            vertices.ndim == 1
+            and vertices.shape == times.shape
+            and vertices.dtype == self._graph.indices.dtype
+            and times.dtype == np.float32
+            and (not len(vertices) or 0 <= vertices.min() <= vertices.max() < most)
+            for vertices, times in read.values()
+        )
 
     def _read_of_all(self, state: str) -> tuple[np.ndarray, np.ndarray]:
         """The inputs that the workers of this process read, and how often."""
@@ -408,8 +421,8 @@ class DryRun:
         for one in self._traversals.values():
             read = one.inputs.reads(state)
             times[read.vertices] += read.times
-        vertices = np.flatnonzero(times)
-        return vertices, times[vertices]
+        vertices = np.flatnonzero(times).astype(self._graph.indices.dtype)
+        return vertices, times[vertices].astype(np.float32)
 
     def _look(self, turn: _Turn) -> float:
         """Look at a batch; how many rows it reaches."""

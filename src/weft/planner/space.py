@@ -28,6 +28,7 @@ from weft.planner.counts import Counts, Drawn, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
 from weft.planner.earlier import Earlier
+from weft.planner.kept_counts import KeptCounts
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
 from weft.planner.messages import messages_of_layers
 from weft.planner.model_cost import copied, model_cost
@@ -343,7 +344,8 @@ class MiniBatches(Space):
         self._runs = {
             group: DryRun(graph, sampling, workers, costs, group, *of_caches, *more) for group in self._groups
         }
-        self.counts = {(group, False): run.run(progress=progress) for group, run in self._runs.items()}
+        kept = KeptCounts(graph, task, sampling, workers, costs, self._groups, *of_caches, more[0])
+        self.counts = kept.found(self._runs, progress)
         self.learn(model)
 
     @property

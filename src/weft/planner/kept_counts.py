@@ -1,0 +1,207 @@
+"""What a dry run counted is kept for later runs of the same seeds on the same graph: a file a worker, in the user's cache.
+
+Counts of links are not kept: their examples are drawn, which takes as long.
+"""
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, cast
+
+import numpy as np
+
+from weft import __version__, _kernels
+from weft.errors import ConfigError, StorageError
+from weft.exchange import Communicator
+from weft.graph import Graph, ProgressCallback, cache_folder, written_beside
+from weft.placements import Moves, all_placements, placement_named
+from weft.planner.counts import CountedBatch, Counts, Drawn, Key, PlacedHop
+from weft.planner.dry_run import DryRun
+from weft.planner.kept import drop_old, number_of, numbers_of_all
+from weft.planner.task import PlannedExamples, Sampling, Task, Workers
+from weft.plugins import SAMPLERS
+
+_FILES = "counts-*-of-0.npz"
+_LARGEST, _MOST = 8 << 20, 32  # bytes of a file, and how many files a worker has
+_OF_GRAPH = ("indptr", "indices", "edge_weight", "original_ids", "bounds", "shares", "vertex_type")
+_UNSOUND = (  # what may be said of a file that is damaged, or is another one
+    *(OSError, EOFError, MemoryError, zipfile.BadZipFile, ConfigError),
+    *(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),
+)
+_Record = TypeVar("_Record", Drawn, Moves)
+_Read = dict[str, tuple[np.ndarray, np.ndarray]]  # by state: vertices that a worker read, and how often
+
+
+class KeptCounts:
+    """The files in which workers keep what they read, and the first one what was counted of all, by group."""
+
+    def __init__(self, graph: Graph, task: Task, sampling: Sampling, workers: Workers, *how: object) -> None:
+        """`how`: all else that counts hang on. With workers that are here, all of them call this together."""
+        self._comm, folder, number = workers.comm or Communicator(), cache_folder(), 0
+        if workers.comm is not None and folder is not None and not task.anew and _is_known(graph, sampling):
+            seeds = _sum_of_seeds(task, sampling)
+            owners = workers.owners.bounds.tolist(), workers.owners.shares.tolist(), list(workers.hosts)
+            of_graph = graph.checksum, graph.num_vertices, graph.num_edges, _rows_of(graph)
+            software = __version__, _kernels.COMMIT, np.__version__, [kind.name for kind in all_placements()]
+            drawn = replace(sampling, sizes=None, loaders=0), list(sampling.sizes or [])
+            number = seeds and number_of((seeds, owners, of_graph, software, drawn, task.on_device, how))
+        numbers = {*numbers_of_all(number, self._comm)}  # none is kept where one of them may not, or has another graph
+        self._folder = folder if len(numbers) == 1 and number else None
+        self._files = _FILES.replace("0", str(self._comm.rank))
+        self._file = self._files.replace("*", f"{number:012x}")
+
+    def found(self, runs: Mapping[str, DryRun], progress: ProgressCallback | None) -> dict[tuple[str, bool], Counts]:
+        """What was counted, or is now by these runs, and kept; by group and replicate. All workers call this together."""
+        counts = None if self._folder is None else self._read(self._folder, runs)
+        if counts is None:
+            counts = {}
+            for group, run in runs.items():
+                counts[group] = run.run(progress=progress)
+            if self._folder is not None:
+                self._write(self._folder, counts, {group: run.read for group, run in runs.items()})
+        return {(group, False): of for group, of in counts.items()}
+
+    def _read(self, folder: Path, runs: Mapping[str, DryRun]) -> dict[str, Counts] | None:
+        """What was kept, for all workers, whose runs get what they read; None: not all have it whole and as it should be."""
+        comm, data = self._comm, b""
+        with suppress(OSError):
+            if (folder / self._file).stat().st_size <= _LARGEST:
+                data = (folder / self._file).read_bytes()
+        mine = _unpacked(data, comm.size)
+        sound = mine is not None and all(run.may_have_read(mine.read.get(group, {})) for group, run in runs.items())
+        if mine is not None and comm.rank == 0:
+            sound = sound and mine.counts.keys() == runs.keys()
+        if not all(comm.each(sound)) or mine is None:
+            return None
+        shared = _unpacked(comm.share(_packed(mine.counts, {})), comm.size)
+        if shared is None:
+            return None
+        for group, run in runs.items():
+            run.read = mine.read[group]
+        return shared.counts
+
+    def _write(self, folder: Path, counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> None:
+        """Keep what this worker read, and the first one what all counted, if it is not too much; and nothing that is old."""
+        data = _packed(counts if self._comm.rank == 0 else {}, read)
+        if len(data) > _LARGEST:
+            return
+        with suppress(OSError, StorageError):  # what keeps the cluster says why
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with written_beside(folder / self._file) as beside:
+                beside.write_bytes(data)
+            drop_old(folder, self._files)
+            for old in sorted(folder.glob(self._files), key=lambda file: file.stat().st_mtime)[:-_MOST]:
+                old.unlink()
+
+
+def _is_known(graph: Graph, sampling: Sampling) -> bool:
+    """Is it a graph as a folder has it, drawn from and placed by what Weft's version tells all of?"""
+    arrays = (getattr(graph, name) for name in _OF_GRAPH)
+    whole = graph.path is not None and all(array is None or isinstance(array, np.memmap) for array in arrays)
+    kinds = [SAMPLERS.get(sampling.sampler), *map(type, all_placements())]
+    return whole and all(kind.__module__.startswith("weft.") for kind in kinds)
+
+
+def _rows_of(graph: Graph) -> tuple[object, ...]:
+    """Of features, how wide rows are."""
+    features = graph.features
+    if features is None:
+        return ()
+    return features.shape, str(features.dtype), getattr(features, "widths", np.zeros(0)).tolist()
+
+
+def _sum_of_seeds(task: Task, sampling: Sampling) -> int:
+    """Of the vertices of all batches that may be looked at; 0: they are not told by their vertices."""
+    if task.examples is None:
+        return 0
+    found = 1
+    makes: list[Callable[..., PlannedExamples]] = [*task.examples]
+    if len(makes) == 1:  # the next epoch's is looked at besides
+        makes.append(partial(makes[0], 1))
+    for make in makes:
+        examples = make()
+        if examples.needed is not None:
+            return 0
+        found = zlib.crc32(examples.vertices.astype(np.int64).tobytes(), found)
+    return found + 1
+
+
+class _Unpacked(NamedTuple):
+    """What a file has, by group."""
+
+    counts: dict[str, Counts]
+    read: dict[str, _Read]
+
+
+def _packed(counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> bytes:
+    said, arrays = [], dict[str, np.ndarray]()
+    for group, of in counts.items():
+        said.append([group, of.of_epoch, of.error, of.batch.seeds, _told(of.kind)])
+        arrays |= {f"{group} figures": of.figures, f"{group} weights": of.weights}
+    for group, by_state in read.items():
+        for state, (vertices, times) in by_state.items():
+            arrays |= {f"{group} {state} vertices": vertices, f"{group} {state} times": times}
+    told = {"counts": said, "read": {group: [*by_state] for group, by_state in read.items()}}
+    file, save = io.BytesIO(), cast(Callable[..., None], np.savez)
+    save(file, told=np.frombuffer(json.dumps(told).encode(), dtype=np.uint8), **arrays)
+    return file.getvalue()
+
+
+def _unpacked(data: bytes, workers: int) -> _Unpacked | None:
+    """What a file's bytes tell, which have sums of their own; None where that makes no sense."""
+    found = _Unpacked({}, {})
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as file:
+            told = json.loads(file["told"].tobytes())
+            for group, of_epoch, error, seeds, figures_of in told["counts"]:
+                kind, figures, weights = _batch_of(figures_of), file[f"{group} figures"], file[f"{group} weights"]
+                sizes = workers, len(weights), sum(map(len, kind.arrays()))
+                sound = figures.shape == sizes and figures.dtype.kind == weights.dtype.kind == "f"
+                if not sound or not np.isfinite(figures).all() or not np.isclose(weights.sum(), 1.0):
+                    return None
+                found.counts[group] = Counts.made(kind, figures, weights, float(seeds), int(of_epoch), float(error))
+            for group, states in told["read"].items():
+                names = {state: (f"{group} {state} vertices", f"{group} {state} times") for state in states}
+                found.read[group] = {state: (file[one], file[other]) for state, (one, other) in names.items()}
+    except _UNSOUND:
+        return None
+    return found
+
+
+def _told(batch: CountedBatch) -> dict[str, Any]:
+    """Which figures a worker's batch has: how many of each, or what is no array as it is."""
+    return {
+        "held": len(batch.held),
+        "uneven": len(batch.uneven),
+        "needed": {state: len(array) for state, array in batch.needed.items()},
+        "drawn": [[*key, _sizes(one)] for key, one in batch.drawn.items()],
+        "moves": [
+            [*placed.key, placed.kind.name, placed.above, placed.below, _sizes(one)]
+            for placed, one in batch.moves.items()
+        ],
+    }
+
+
+def _sizes(record: Drawn | Moves) -> dict[str, Any]:
+    return {name: [len(value)] if isinstance(value, np.ndarray) else value for name, value in vars(record).items()}
+
+
+def _batch_of(told: dict[str, Any]) -> CountedBatch:
+    batch = CountedBatch(np.zeros(told["held"]), np.zeros(told["uneven"]))
+    batch.needed = {state: np.zeros(count) for state, count in told["needed"].items()}
+    batch.drawn = {Key(*key): _record(Drawn, sizes) for *key, sizes in told["drawn"]}
+    batch.moves = {
+        PlacedHop(Key(*key), placement_named(name), above, below): _record(Moves, sizes)
+        for *key, name, above, below, sizes in told["moves"]
+    }
+    return batch
+
+
+def _record(kind: Callable[..., _Record], sizes: dict[str, Any]) -> _Record:
+    return kind(**{name: np.zeros(*size) if isinstance(size, list) else size for name, size in sizes.items()})
