@@ -32,7 +32,8 @@ from weft.planner.probe_links import (
 
 _LESS = 0.8  # of what was to be expected: what is below is told apart
 _SAME_SPEED = 0.05  # processors that differ by less are of one speed
-_THREADS = 3  # of a worker: one that trains and two that load
+_THREADS = 3  # of a worker: one that trains and two that load; where it may use more processors, as many as these
+_FILLING = bytes(1 << 20)  # what they sum up
 # Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
 # everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
 _PERIOD = 0.1
@@ -124,7 +125,7 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
     names = [host.name for host in cluster.hosts]
     ways = _ways(hosts, names, _BRIEF, cluster)
     everyone(hosts.comm, 0.0)
-    together = hosts.sums(busy(_BRIEF.busy)[0])
+    together = hosts.sums(busy(_BRIEF.busy, hosts.processors)[0])
     found = tuple(
         replace(
             host,
@@ -185,7 +186,7 @@ def _cores(hosts: Hosts, machines: list[float], pace: _Pace) -> tuple[list[float
     cores, rates = [0.0] * hosts.count, [0.0] * hosts.count
     for turn in range(max(turns) + 1):
         everyone(hosts.comm, 0.0)
-        got, rate = busy(pace.busy) if mine == turn else (0.0, 0.0)
+        got, rate = busy(pace.busy, hosts.processors) if mine == turn else (0.0, 0.0)
         cores = [a + b for a, b in zip(cores, hosts.sums(got), strict=True)]
         rates = [a + b for a, b in zip(rates, hosts.sums(rate), strict=True)]
     rates = [rate / workers for rate, workers in zip(rates, hosts.workers, strict=True)]
@@ -197,7 +198,7 @@ def _cores(hosts: Hosts, machines: list[float], pace: _Pace) -> tuple[list[float
 
 def _together(hosts: Hosts, pace: _Pace) -> list[float]:
     """Each host's processors while all work: at the best of some times, as something else may run for a moment."""
-    return max((hosts.sums(busy(pace.busy)[0]) for _ in range(pace.together)), key=sum)
+    return max((hosts.sums(busy(pace.busy, hosts.processors)[0]) for _ in range(pace.together)), key=sum)
 
 
 def _figure(value: float) -> float:
@@ -208,11 +209,15 @@ def _cores_figure(value: float) -> float:
     return max(0.01, round(value, 2))
 
 
-def busy(periods: int) -> tuple[float, float]:
-    """Keep as many threads busy as a worker has: (processors that they got, units of work a processor second)."""
+def busy(periods: int, processors: float) -> tuple[float, float]:
+    """Keep as many threads busy as a worker has, or as it may use processors, if these are more.
+
+    Returns the processors that they got, and units of work a processor second.
+    """
     table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
     picked = (np.arange(1 << 16) * 40_503) % len(table)
     got: list[tuple[float, int]] = []
+    others: list[float] = []
 
     def work() -> None:
         out, units, begun = np.empty(len(picked), dtype=np.float32), 0, 0.0
@@ -223,15 +228,24 @@ def busy(periods: int) -> tuple[float, float]:
             units += 1
         got.append((time.thread_time() - begun, units) if begun else (0.0, 0))
 
+    def fill() -> None:
+        begun = 0.0
+        while (now := time.perf_counter()) < end:
+            if now >= start and not begun:
+                begun = time.thread_time()
+            hashlib.sha256(_FILLING)  # many threads that asked for Python's lock more often would wait for it
+        others.append(time.thread_time() - begun if begun else 0.0)
+
     start = time.perf_counter() + _PERIOD
     end = start + periods * _PERIOD
     threads = [threading.Thread(target=work) for _ in range(_THREADS)]
+    threads += [threading.Thread(target=fill) for _ in range(_THREADS, int(processors))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     used, units = sum(used for used, _ in got), sum(units for _, units in got)
-    return used / (end - start), units / max(used, 1e-6)
+    return (used + sum(others)) / (end - start), units / max(used, 1e-6)
 
 
 def machine() -> int:

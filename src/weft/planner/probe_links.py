@@ -44,7 +44,7 @@ class Hosts:
         numbers = sorted(set(world.hosts))
         self._world, self.of_workers = world, [numbers.index(host) for host in world.hosts]
         self.comm, self.own, self.count = world.communicator("all"), self.of_workers[world.rank], len(numbers)
-        self.workers = world.workers
+        self.workers, self.processors = world.workers, world.processors  # the latter: that this worker may use
 
     def paired(self, pairs: list[HostPair]) -> Way:
         """A way for each pair that waits for nobody else; a host without a partner has one to itself.

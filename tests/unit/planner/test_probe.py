@@ -14,7 +14,7 @@ from weft._kernels import Links
 from weft.errors import ConfigError
 from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
-from weft.planner import KINDS, NEVER, probe_cluster, probe_cluster_again
+from weft.planner import KINDS, NEVER, probe, probe_cluster, probe_cluster_again
 from weft.planner.cluster import Device
 from weft.planner.probe import busy
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
@@ -185,9 +185,23 @@ def test_one_worker():
     assert (cluster.latency, cluster.near_latency, cluster.near_bandwidth) == (0.0, 0.0, NEVER)
 
 
+def test_as_many_threads_are_busy_as_a_worker_may_use_processors(monkeypatch):
+    more = set()
+
+    def sums(data):
+        more.add(threading.current_thread())
+        time.sleep(0.01)
+
+    monkeypatch.setattr(probe, "hashlib", SimpleNamespace(sha256=sums))
+    for processors, besides in ((0.5, 0), (3.0, 0), (6.5, 3)):
+        more.clear()
+        assert 0 < busy(1, processors)[0] <= max(3, int(processors))
+        assert len(more) == besides
+
+
 def test_busy_threads_and_memory():
     start = time.perf_counter()
-    cores, rate = busy(1)
+    cores, rate = busy(1, 2.0)
     assert 0.1 <= time.perf_counter() - start < 5
     assert 0 < cores <= 3
     assert rate > 100
