@@ -43,6 +43,7 @@ PIECE_OUT, PIECE_EDGES = PIECE_ROWS // 4, 5 * PIECE_ROWS // 2  # so many, along 
 PIECE_BYTES = 4.0 * PIECE_WIDTH * (4 * PIECE_ROWS + PIECE_EDGES + 2 * PIECE_OUT)  # that it reads and writes
 
 UNCHANGED = "nothing has changed"
+_PROBED = 0.1  # of a processor that may be lacking in measured cores, as something else runs for a moment
 _ALIKE = 1.25  # figures that differ by less are taken to be equal, as measured ones always differ
 
 
@@ -63,6 +64,10 @@ class Host:
     def shared_cores(self) -> float:
         """Processors that its workers have together while all hosts work."""
         return self.cores if self.busy_cores is None else self.busy_cores
+
+    def threads(self, given: int) -> float:
+        """That a worker trains with, as far as there are processors: so many, or for 0 its part of these, as in a run."""
+        return min(given or max(1, int(self.cores / self.workers + _PROBED)), max(1.0, self.cores))
 
 
 @dataclass(frozen=True)

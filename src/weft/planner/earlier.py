@@ -62,7 +62,7 @@ class Earlier:
         sizes = [f"{size:.1e}" for shape in shapes for size in vars(shape).values()]  # other seeds reach about as many
         drawn = task.sampling and replace(task.sampling, seed=0, sizes=None)
         of_task = drawn, task.dtype, task.sample_on, graph.num_vertices, graph.num_features, sizes
-        of_machine = traits_of_machine(), str(workers.device), torch.get_num_threads(), torch_geometric.__version__
+        of_machine = traits_of_machine(), str(workers.device), workers.threads, torch_geometric.__version__
         mine = number_of((code, _described(model), of_task, of_machine))
         numbers = numbers_of_all(0 if code is None else mine, self._comm)
         of = number_of((list(workers.hosts), numbers))

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import pairwise
+from itertools import pairwise, product
 from resource import RUSAGE_SELF, getrusage
 from typing import TypeVar
 
@@ -49,6 +49,7 @@ Module = TypeVar("Module", bound=nn.Module)
 FEW = 8  # rows of a run that shows what does not depend on rows
 MOST = 20_000  # rows of a run at most: beyond, they cost the same each;
 _ENOUGH, _FAR = 4_000, 4 << 20  # so many do, if they are wide: of so many bytes, few are near a processor
+_AT_ONCE = 5  # times as many rows at most of one that several threads compute: where there are few, these help little
 _SLICES = 4  # times as many rows of a run that has slices of them
 _CPU, _MORE = torch.device("cpu"), 16  # times as many rows, where they are a device's
 _ROUNDS, _STEADY = 7, 15  # times that a run is repeated, and the most while memory grows
@@ -69,11 +70,12 @@ def model_cost(
     device: torch.device = _CPU,
     stays: bool = False,
     maps: bool = False,
+    threads: int = 1,
 ) -> ModelCost:
     """Time copies of the model and its layers of about these shapes; with a communicator, all its workers together.
 
     `stays`: do edges stay the same from step to step, with what was made of them? `maps`: does the model do something with
-    inputs before its first convolution?
+    inputs before its first convolution? `threads`: what so many spare one is found besides, if they are more.
     """
     model = copied(model).train().to(device)
     most = [most_rows((layer.wide, layer.out), device) for layer in layers]
@@ -86,7 +88,7 @@ def model_cost(
         return _Bench(graph, layers[depth], depth, shapes[depth], workers, device, stays)
 
     def costs_of(depth: int) -> list[float]:
-        return [float(figure) for figure in vars(bench(depth).cost(workers > 1)).values()]
+        return [float(figure) for figure in vars(bench(depth).cost(workers > 1, threads)).values()]
 
     def steps() -> list[float]:
         of_rows = [few, rows] + [[rows[0], *few[1:]]] * maps
@@ -167,19 +169,21 @@ class _Bench:
         self._destinations = max(FEW * 2, min(int(shape.destinations * scale), self._sources))
         self._edges, self._held = (max(self._destinations, int(n * scale)) for n in (shape.edges, shape.held))
         self._away, self._pairs = int(shape.pushed * self._edges), int(shape.pairs * scale)
+        self._more = min(max(1.0, 1 / scale), _AT_ONCE)
         self._others = min(int(shape.away * scale), self._destinations)
         self._least = int(isinstance(self._met.convolution, BlackBox))  # edges a destination: its code may need some
         self._stays = stays
         self._columns, self._comm = ColumnSpan(0, workers, width), Recorder()
         self._x = some_rows(max(self._sources, self._held), width, layer.dtype, device)
 
-    def cost(self, splits: bool) -> LayerCost:
+    def cost(self, splits: bool, threads: int = 1) -> LayerCost:
         """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
         fixed, source, destination, edge, ahead = self.whole()
         pushed, asked, *meanwhile = self.split(source, destination) if splits else [0.0] * 4
         pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
         pulled = source * self._least  # are rows mapped that others send?
-        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile)
+        alone = [self.alone(threads)] if threads > 1 and self._device.type == "cpu" else []
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile, *alone)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -219,6 +223,23 @@ class _Bench:
         layer, took = ran
         meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
         return [figures[0], figures[-1], *meanwhile]
+
+    def alone(self, threads: int) -> float:
+        """The share of what rows and edges take that one thread does, by runs with one and with so many in turn."""
+        counts = (int(n * self._more) for n in (self._sources, self._destinations, self._edges))
+        layers = whole_layer(*counts), self._rows(FEW, FEW)
+        x = some_rows(layers[0].here.block.num_src, self._met.wide, self._x.dtype)
+        runs = [partial(self._run, *self._there(layer, x)) for layer in layers]
+        least, before = np.full((2, 2), np.inf), torch.get_num_threads()
+        for _ in range(1 + _SOME):
+            for (row, many), (column, run) in product(enumerate((1, threads)), enumerate(runs)):
+                torch.set_num_threads(many)
+                start = time.perf_counter()
+                run()
+                least[row, column] = min(least[row, column], time.perf_counter() - start)
+        torch.set_num_threads(before)
+        one, several = least[:, 0] - least[:, 1]
+        return float(np.clip((several / one - 1 / threads) / (1 - 1 / threads), 0.0, 1.0)) if one > 0 else 1.0
 
     def _split(
         self, sources: int, destinations: int, edges: int, away: int, pairs: int, others: int | None
@@ -260,7 +281,10 @@ class _Bench:
         return self._timed(*self._there(layer, x))
 
     def _timed(self, layer: Layer, x: Tensor) -> float:
-        return timed(lambda: go_back(self._forward(layer, x)), self._device)
+        return timed(partial(self._run, layer, x), self._device)
+
+    def _run(self, layer: Layer, x: Tensor) -> None:
+        go_back(self._forward(layer, x))
 
     def _forward(self, layer: Layer, x: Tensor) -> Tensor:
         self._drawn(layer)

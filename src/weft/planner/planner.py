@@ -102,14 +102,15 @@ class Planner:
     def units(self, plan: Plan, cluster: Cluster) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
         """Units of processors' work in an epoch by stage and kind, [workers]; all workers' seconds in convolutions.
 
-        The latter as two figures: whatever their rows are, and for rows and edges.
+        The latter as two figures: whatever their rows are, and for rows and edges; of the thread that trains.
         """
         priced = self.space.prices(vars(plan), cluster)
         total: dict[str, dict[str, np.ndarray]] = {stage: {} for stage in STAGES}
         convolved = np.zeros(2)
         for load in priced.loads(self.space.parts(plan)):
             batches = self.batches * load.share
-            convolved += [part.sum() * batches for part in priced.prices.convolved(load)]
+            fixed, rows = priced.prices.convolved(load)
+            convolved += [part.sum() * batches for part in (fixed, rows - priced.prices.spared(load))]
             for stage, kinds in load.units.items():
                 for kind, units in kinds.items():
                     if priced.prices.does(stage, kind):
@@ -131,7 +132,7 @@ class Planner:
         took = self._took + time.perf_counter() - start
         placements = [kind.name for kind in self.space.kinds]
         said = _reasons(shown, lambda plan: self.predict(plan, cluster), placements, prefetch, self.space.task.halves)
-        said += _in_longer_runs(shown)
+        said += [*self._of_threads(cluster), *_in_longer_runs(shown)]
         factors = self.space.earlier.tried(cluster).factors
         if tried := [one.name for one in shown if one.plan in factors]:
             said.append(f"an earlier run tried {', '.join(tried)}: they count as it found them beside each other")
@@ -140,6 +141,15 @@ class Planner:
         return Answer(
             title, ranked[0], shown, said, self.batches, looked_at, counted.error, took, self.space.earlier.timed, off
         )
+
+    def _of_threads(self, cluster: Cluster) -> Iterator[str]:
+        """With how many threads workers are taken to train, where these are more than one."""
+        task, alone = self.space.task, [layer.alone for layer in self.space.model.layers]
+        threads = sorted({host.threads(task.threads) for host in cluster.hosts})
+        if threads[-1] > 1 and not task.on_device:
+            many, share = " to ".join(f"{each:g}" for each in dict.fromkeys((threads[0], threads[-1]))), max(alone)
+            faster = 1 / (share + (1 - share) / threads[-1])
+            yield f"workers train with {many} threads, taken to compute layers {faster:.1f} times as fast as one"
 
     def _remedy(self, told: Prediction) -> str:
         """What to do where a plan would need more memory than there is, of a worker or of its device."""

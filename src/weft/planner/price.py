@@ -107,9 +107,18 @@ class Prices:
     """What loads cost on a cluster."""
 
     def __init__(
-        self, cluster: Cluster, model: ModelCost, item: int, row: float, here: bool = True, absent: float = 0.0
+        self,
+        cluster: Cluster,
+        model: ModelCost,
+        item: int,
+        row: float,
+        here: bool = True,
+        absent: float = 0.0,
+        threads: int = 1,
     ) -> None:
         """`item`: bytes of a number in the model; `row`: of a stored row of inputs; `absent`: the share of rows on disk.
+
+        `threads`: that each worker trains with; 0: as many as there are processors for it.
 
         `here`: were the model's layers timed on the cluster itself? Then its machines may be slower or faster now than when
         they were probed.
@@ -125,6 +134,7 @@ class Prices:
         hosts = [cluster.hosts[at] for at in self._host]
         self._speed = np.array([host.speed for host in hosts])
         self._own = np.array([min(1.0, host.cores) for host in hosts])  # processors that one thread of each may use
+        self._idle = 1 - 1 / np.array([host.threads(threads) for host in hosts])  # of threads, where one works alone
         self._cores = np.array([host.cores for host in cluster.hosts])
         busy = np.array([host.shared_cores for host in cluster.hosts])
         self._shared = busy < self._cores * 0.9  # hosts that take processors from each other
@@ -166,7 +176,10 @@ class Prices:
             for stage in STAGES
         }
         moved["fetch"] += self._absent * float(np.max(load.inputs - load.met)) * self._row * self._cluster.work["disk"]
-        *of_stages, training, preparing = self._alone(np.stack([*seconds.values(), trains, prepares])).tolist()
+        together = np.stack([*seconds.values(), trains, prepares])
+        spared = np.zeros_like(together)
+        spared[[STAGES.index("compute"), -2]] = self.spared(load)
+        *of_stages, training, preparing = self._alone(together, spared).tolist()
         stages = [own + waited[stage] + moved[stage] for stage, own in zip(STAGES, of_stages, strict=True)]
         parts = [float(self._processors(trains + prepares))]
         links = [sum((of for at, of in travels if at in names), self._links(None)) for names in (TRAINS, PREPARES)]
@@ -223,7 +236,8 @@ class Prices:
 
     def _hidden(self, load: Load) -> float:
         """Seconds in which a layer's edges are computed while its exchanges go on."""
-        return float(self._alone(self._meanwhile(load) / self._speed))
+        hidden = self._meanwhile(load) / self._speed
+        return float(self._alone(hidden, self._by_others(load, hidden)))
 
     def _meanwhile(self, load: Load) -> np.ndarray | float:
         """The same for each worker, at speed 1."""
@@ -259,25 +273,36 @@ class Prices:
             rows = rows + cost.destination * load.destinations + each * load.edges
         return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
 
+    def spared(self, load: Load) -> np.ndarray | float:
+        """Seconds of a convolution that other threads spare the one that trains."""
+        return self._by_others(load, self.convolved(load)[1] - self.ahead(load))
+
+    def _by_others(self, load: Load, seconds: np.ndarray | float) -> np.ndarray | float:
+        """What other threads take of a convolution's seconds for rows and edges."""
+        return 0.0 if load.layer is None else seconds * (1 - self._cost(load).alone) * self._idle
+
     def ahead(self, load: Load) -> np.ndarray:
         """What threads that prepare batches do of a convolution."""
         cost = self._model.layers[0]
         return min(cost.ahead, cost.edge) * load.edges * load.ahead * self._layers / self._speed
 
-    def _alone(self, seconds: np.ndarray) -> np.ndarray:
-        """Seconds of a stage, [..., workers], in which all workers are, one thread each."""
-        return self._processors(seconds, threads=1)
+    def _alone(self, seconds: np.ndarray, spared: np.ndarray | float = 0.0) -> np.ndarray:
+        """Seconds of a stage, [..., workers], in which all workers are, one thread each; others `spared` it some of them."""
+        return self._processors(seconds, seconds - spared)
 
     def _beside(self, seconds: np.ndarray | float) -> float:
         """Seconds of a stage in which threads prepare batches, each when it comes to it."""
         return float(np.max(seconds / self._own))
 
-    def _processors(self, seconds: np.ndarray, threads: int | None = None) -> np.ndarray:
-        """Processor seconds, [..., workers], to seconds: by the host with most, and by those that share them together."""
+    def _processors(self, seconds: np.ndarray, of_thread: np.ndarray | None = None) -> np.ndarray:
+        """Processor seconds, [..., workers], to seconds: by the host with most, and by those that share them together.
+
+        `of_thread`: those of one thread of each worker among them.
+        """
         by_host = np.add.reduceat(seconds, self._first, axis=-1)
         longest = np.max(by_host / self._cores, axis=-1)
-        if threads:
-            longest = np.maximum(longest, np.max(seconds / self._own, axis=-1))
+        if of_thread is not None:
+            longest = np.maximum(longest, np.max(of_thread / self._own, axis=-1))
         if self._pool:
             longest = np.maximum(longest, by_host[..., self._shared].sum(-1) / self._pool)
         return longest / self._busy

@@ -107,7 +107,7 @@ class Space(ABC):
         self.depth = len(found)
         shapes = shapes_of(self.counted.batch, self.depth)
         self.earlier = Earlier(graph, model, shapes, self.task, self.workers)
-        ways = self.workers.device, self.task.sampling is None, not self.passage.as_they_are
+        ways = self.workers.device, self.task.sampling is None, not self.passage.as_they_are, self.workers.threads
         self.model = self.earlier.cost(lambda: model_cost(graph, model, found, shapes, self.size, comm, *ways))
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         values = EdgeValues.of(graph, model)
@@ -259,7 +259,7 @@ class Space(ABC):
         if self.task.on_device:
             prices: Prices = DevicePrices(*known, device_of(cluster), self.lists_there(topology, cluster) > 0)
         else:
-            prices = Prices(*known)
+            prices = Prices(*known, threads=self.task.threads)
         if prices.workers != self.size:
             raise ConfigError(
                 f"the cluster has {prices.workers} workers, but {self.size} are planned for: probe the cluster "

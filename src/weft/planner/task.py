@@ -85,6 +85,7 @@ class Task:
     halves: bool = True  # may rows travel in half precision, if that is allowed?
     labels: float = 0.0  # bytes of all vertices' labels, which each device has
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
+    threads: int = 1  # that each worker trains with; 0: as many as its host has processors for it
     anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?
     # Of each batch, in the first epoch or a given one; None: vertices, each by itself.
     examples: Sequence[Callable[..., PlannedExamples]] | None = None
@@ -100,7 +101,8 @@ class Workers:
     comm: Communicator | None = None  # to all; None: none of them is here
     comm_of_host: Communicator | None = None  # to those of this one's host
     memory: float = math.inf  # bytes of each where its cache is, as far as they are known before plans are priced
-    device: torch.device = torch.device("cpu")  # on which layers are timed
+    device: torch.device = torch.device("cpu")  # on which layers are timed,
+    threads: int = 1  # and with so many besides one: what these spare is found
     here: Sequence[int] = field(init=False)  # those that this process counts for
     near: Sequence[frozenset[int]] = field(init=False)  # of each: the workers of its host
 

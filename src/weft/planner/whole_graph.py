@@ -77,7 +77,8 @@ class WholeGraph(Space):
         slices = [partial(sliced, graph, one, depth, size, depth < stay) for depth, one in enumerate(met)]
         mixes = [lambda: mixing(graph, columns, size), lambda: attending(graph) if heads else (0.0, 0.0)]
         *seen, mixed, attended = shared_out([*(slices if size > 1 else ()), *mixes], self.workers.comm)
-        layers = [one and _part_of(one) for one in seen or [None] * self.depth]
+        alone = [cost.alone for cost in self.model.layers]  # of slices as of whole rows
+        layers = [one and _part_of(one, of) for one, of in zip(seen or [None] * self.depth, alone, strict=True)]
         of_edge = bytes_an_edge(met, graph, self.item)
         needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item, of_edge)
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
@@ -129,8 +130,9 @@ class WholeGraph(Space):
         return used, used * self.task.on_device
 
 
-def _part_of(said: dict[str, Any]) -> SlicedPart:
-    return SlicedPart(**said | {"cost": LayerCost(**said["cost"]), "messages": tuple(said["messages"])})
+def _part_of(said: dict[str, Any], alone: float) -> SlicedPart:
+    cost = LayerCost(**said["cost"] | {"alone": alone})
+    return SlicedPart(**said | {"cost": cost, "messages": tuple(said["messages"])})
 
 
 class _Way(ABC):
@@ -231,6 +233,7 @@ class _Decoupled(_Sliced):
         mixed = edge * times
         self._meanwhile = mixed * min(0.5, 1 / max(mixings, 1))  # of the first mixing forward, and of the last one
         cost = LayerCost(fixed, dense, row * times + attended_row * attended, mixed + attended_edge * attended)
+        cost = replace(cost, alone=max(of.alone for of in model.layers))
         messages: tuple[float, ...] = ()
         if size > 1 and mixings:
             messages = (columns * space.item / size,) * (4 * times // mixings)

@@ -19,7 +19,7 @@ from weft.plan import Plan, Settings, plan_named, plan_options
 from weft.planner import STAGES, Answer, Cluster, Planner, Sampling, Task, Workers
 from weft.sampling import DeviceLists
 from weft.training.objectives import Objective, objective_for
-from weft.training.staging import device_of, lanes_of
+from weft.training.staging import device_of, lanes_of, threads_of
 from weft.training.team import owners_of
 
 _COUNTED_BY = ("group", "cache", "cache_by", "cache_per", "slack")
@@ -80,6 +80,7 @@ def task_of(
         memory=settings.budget,
         on_device=on_device,
         halves=halves,
+        threads=settings.parallel.threads,
         labels=0.0 if objective is None or objective.labels is None else float(objective.labels.nbytes),
         sample_on=sample_on if on_device and kernels and few else "cpu",
         choices=choices,
@@ -111,12 +112,13 @@ def planner_for(
     there = device.type != "cpu", has_kernels(device)
     task = task_of(settings, depth, batch, objective, world.size, *there, features=graph.features)
     threads = torch.get_num_threads()
-    torch.set_num_threads(settings.parallel.threads or 1)
+    torch.set_num_threads(1)
     if settings.budget is None:
         _kernels.keep_freed_memory()  # as in training: layers are timed
     try:
         memory = math.inf if cluster is None else cluster.cache_room(task.on_device)
-        workers = Workers(owners, world.hosts, *comms, memory=min(comms[0].each(memory)), device=device)
+        memory, many = min(comms[0].each(memory)), threads_of(settings, world)
+        workers = Workers(owners, world.hosts, *comms, memory=memory, device=device, threads=many)
         return Planner(graph, model, replace(task, anew=anew), workers)
     finally:
         for comm in comms:

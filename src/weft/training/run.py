@@ -25,7 +25,7 @@ from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, unused_by, variant_of
 from weft.training.objectives import wrapped_by
 from weft.training.same_values import take_first_values
-from weft.training.staging import name_of
+from weft.training.staging import name_of, threads_of
 
 _KEPT = (
     "the model keeps {}, which has a gradient: where that is made of rows before the last, each counts in a loss once for "
@@ -107,7 +107,7 @@ class Run:
         trained = nn.ModuleList([self.model, *beside]).to(self.device, self.dtype)
         self.encoder = encoder_of(self.model)
         self.forward = forward_of(self.encoder, loader.graph.num_features)
-        self.threads = self.settings.parallel.threads or max(1, int(self.world.processors))
+        self.threads = threads_of(self.settings, self.world)
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
         self.sync = GradientSync(trained, self.comm, lambda: loader.stands_at)

@@ -31,6 +31,11 @@ def lanes_of(settings: Settings, workers: int, on_device: bool) -> int:
     return settings.parallel.loaders or (alone if workers == 1 else 2)
 
 
+def threads_of(settings: Settings, world: World) -> int:
+    """Threads that a worker trains with."""
+    return settings.parallel.threads or max(1, int(world.processors))
+
+
 @dataclass(eq=False)
 class DeviceFeed(PrefetchingFeed):
     """Mini-batches that are copied to a device.

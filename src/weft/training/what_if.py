@@ -17,6 +17,7 @@ from weft.plan import Plan, Settings, refuse
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Task, Workers, link_sweep, sweep
 from weft.plugins import PARTITION_METHODS
 from weft.scratch import scratch_folder
+from weft.threads import usual_threads
 from weft.training.models import make_model, plan_for
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of
@@ -120,7 +121,7 @@ class WhatIf:
 
     def _planner_for(self, graph: Graph, cluster: Cluster, batch: int, first: int | None = None) -> Planner:
         """A planner of a graph in as many parts; `first`: of an epoch of so many batches, the first ones."""
-        torch.set_num_threads(self._settings.parallel.threads or 1)
+        torch.set_num_threads(1)
         hosts, on_device, settings = cluster.host_of.tolist(), self._on_device(cluster), self._settings
         owners = owners_of(graph, len(hosts)) if len(hosts) > 1 else Owners(np.array([0, graph.num_vertices]))
         said = {"sample_on"} if settings.parallel.sample_on != "auto" else set()
@@ -132,7 +133,8 @@ class WhatIf:
         task = task_of(settings, self._depth, batch, objective, len(hosts), on_device, features=of_all)
         if first is not None:
             task = _of_first(task, first, batch, objective.count("train"))
-        workers = Workers(owners, hosts, memory=self._room(cluster))
+        threads = min(usual_threads(), max(int(host.threads(settings.parallel.threads)) for host in cluster.hosts))
+        workers = Workers(owners, hosts, memory=self._room(cluster), threads=threads)
         return Planner(objective.graph, self._model, task, workers, self._progress)
 
     def _scaled(self, parts: Graph, cluster: Cluster, scaled: Cluster, batch: int, first: int | None = None) -> Planner:

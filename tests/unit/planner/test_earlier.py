@@ -61,9 +61,9 @@ def timings():
     return []
 
 
-def known(model=None, shape=SHAPE, width=4, comm=None, hosts=(0, 1), **of_task):
+def known(model=None, shape=SHAPE, width=4, comm=None, hosts=(0, 1), threads=1, **of_task):
     graph = Graph.from_arrays(EDGES, features=torch.zeros(3, width).numpy())
-    workers = Workers(Owners(torch.arange(len(hosts) + 1).numpy()), hosts, comm)
+    workers = Workers(Owners(torch.arange(len(hosts) + 1).numpy()), hosts, comm, threads=threads)
     return Earlier(graph, model or GATConv(4, 2), [shape], Task(**of_task), workers)
 
 
@@ -122,10 +122,9 @@ def test_other_seeds_reach_about_as_many_rows(timings):
     assert len(timings) == 1
 
 
-def test_with_more_threads_it_is_timed(timings, monkeypatch):
+def test_with_more_threads_it_is_timed(timings):
     cost(timings)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 7)
-    assert cost(timings) == (COST, None)
+    assert cost(timings, threads=7) == (COST, None)
 
 
 def test_anew_is_anew_and_is_not_kept(timings, cache):

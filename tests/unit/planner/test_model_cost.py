@@ -246,6 +246,25 @@ def test_a_pushed_edge_is_told_without_what_rows_take(tmp_path, monkeypatch):
     assert (found.pushed, found.asked) == pytest.approx((0.08, 0.1), rel=0.01)
 
 
+def test_what_several_threads_do_not_spare_is_found_by_runs_with_one_and_with_several(tmp_path, machine, monkeypatch):
+    graph, before = communities(tmp_path / "g", vertices=200, edges=1000, width=64), torch.get_num_threads()
+    shape = Shape(60_000, 9_000, 60_000, 27_000, 5_000, 0.5, 8_000)
+    run = model_cost._Bench(graph, Met(convolution_of(GCNConv(64, 16)), 64, 16, learned=False), 0, shape, 4, CPU, False)
+    rows = []
+
+    def go(layer, x):
+        rows.append(layer.here.block.num_src)
+        machine.work(1.0 + 1e-3 * rows[-1] * (0.3 + 0.7 / torch.get_num_threads()))
+
+    monkeypatch.setattr(run, "_run", go)
+    monkeypatch.setattr(model_cost.time, "perf_counter", lambda: machine.now)
+    assert run.alone(4) == pytest.approx(0.3) and torch.get_num_threads() == before
+    assert max(rows) == 60_000  # as many as the layer has, which threads need
+    assert run.cost(False).alone == 1.0  # where it was not timed
+    monkeypatch.setattr(run, "_run", lambda layer, x: machine.work(1.0 + 1e-3 * torch.get_num_threads()))
+    assert run.alone(2) == 1.0
+
+
 @pytest.mark.parametrize("sizes, workers", [((2, 8, 8, 8, 3), 4), ((5, 4, 3, 3, 3), 2), ((1,), 3), ((2, 8, 8), 1)])
 def test_no_worker_times_much_more_than_another(sizes, workers):
     of_each = dealt(sizes, workers)

@@ -59,6 +59,26 @@ def test_what_a_model_does_with_inputs_goes_by_the_first_layers_rows():
     assert np.allclose(prices(cluster()).convolved(first)[1], 0.1 * rows)
 
 
+def test_threads_spare_the_one_that_trains_what_it_need_not_do_alone():
+    layer, rows = replace(MODEL.layers[0], alone=0.25), np.array([10.0, 20.0])
+    first = replace(load(), sources=rows, destinations=0 * rows, edges=0 * rows)
+
+    def of(threads, cores=16.0, workers=1):
+        hosts = tuple(Host(f"h{n}", 100.0, 1e9, workers, cores) for n in range(2 // workers))
+        there = Cluster(hosts, 0.0, 0.0, 1e3, cluster().work)
+        return Prices(there, replace(MODEL, layers=[layer]), item=4, row=16, threads=threads).of(first)
+
+    one = of(1)
+    assert limit(one, "training") == stage(one, "compute") == 1.0 + 2.0
+    for price, threads in ((of(0), 16), (of(4), 4), (of(64), 16), (of(0, 15.95), 16), (of(0, 16.0, 2), 8)):
+        assert limit(price, "training") == pytest.approx(1.0 + 2.0 * (0.25 + 0.75 / threads), rel=1e-3)
+        assert limit(price, "training") == stage(price, "compute")
+    assert limit(of(4), "processors") == limit(one, "processors")  # all in all it is as much work
+    for cores, workers in ((1.0, 1), (0.5, 1), (1.0, 2)):  # one thread each, as before
+        assert vars(of(0, cores, workers))["parts"].tolist() == vars(of(1, cores, workers))["parts"].tolist()
+    assert limit(of(2, 2.0, 2), "training") == (1.0 + 1.0 + 1.0 + 2.0) / 2  # workers' threads share two processors
+
+
 def test_an_exchange_takes_its_latency_and_the_busiest_link():
     sent = np.array([[0.0, 50.0], [200.0, 0.0]])
     work = load()

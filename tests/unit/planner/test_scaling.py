@@ -120,6 +120,25 @@ def test_vertices_go_to_hosts_first(what_if, monkeypatch):
     assert asked == [(4, (3, 1), (1e7, 1e7, 1e7, 2e7))]
 
 
+@pytest.mark.parametrize("given, threads, faster", [({}, 4, 2.3), ({"threads": 8}, 8, 2.9), ({"threads": 1}, 1, None)])
+def test_workers_train_with_as_many_threads_as_the_run_would(graph, monkeypatch, given, threads, faster):  # noqa: F811
+    """Of a layer others spare three quarters, on hosts with eight processors for two workers."""
+    timed = []
+    monkeypatch.setattr("weft.planner.model_cost._Bench.alone", lambda self, many: timed.append(many) or 0.25)
+    monkeypatch.setattr("weft.training.what_if.usual_threads", lambda: 3)
+    monkeypatch.setenv("WEFT_CACHE", "off")
+    hosts = tuple(replace(host, workers=2, cores=8.0) for host in cluster(1e7).hosts)
+    there = replace(cluster(1e7), hosts=hosts)
+    what_if = WhatIf(graph, Settings.of(hidden=8, fanouts=(4, 4), batch_size=50, cache=0.0, **given), "random")
+    answer, planner = what_if.answer(there), what_if.planner(there, 200)
+    said = f"workers train with {threads} threads, taken to compute layers {faster} times as fast as one"
+    assert [reason for reason in answer.reasons if "threads" in reason] == ([said] if faster else [])
+    assert set(timed) == ({3} if faster else set())  # at most as many as there are here
+    one = replace(there, hosts=tuple(replace(host, cores=2.0) for host in hosts))  # a processor for each worker
+    shares = [planner.units(planner.space.named["gdp"], of)[1][1] for of in (there, one)]
+    assert shares[0] == shares[1] if threads == 1 else shares[0] < 0.8 * shares[1]
+
+
 def test_memory_has_room_for_the_batch_with_most(what_if):
     """Of 600 seeds 400 are a batch of four workers; the 200 that are left do not make it take less."""
     four = cluster(1e7).scaled_to(4)
