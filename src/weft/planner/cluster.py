@@ -111,6 +111,7 @@ class Cluster:
     error: float = 0.075  # how far predictions of epochs are off beside each other, as a share (standard deviation)
     measured: float | None = None  # when: seconds since 1970, whole ones
     device: Device | None = None  # of each worker; None: they compute on processors
+    exchanging: int = 0  # workers among which `message` and `tell` of `work` were measured; 0: its own
 
     @property
     def workers(self) -> int:
@@ -178,7 +179,8 @@ class Cluster:
             for link in self.links
             if set(link.between) <= set(new)
         )
-        return replace(self, hosts=made, links=links)
+        known, now = self.exchanging or self.workers, sum(host.workers for host in made)
+        return replace(self, hosts=made, links=links, exchanging=0 if known == now else known)
 
     def with_work_of(self, before: "Cluster") -> "Cluster":
         """The same machines; what work takes is the mean of all rounds that this and an earlier look at them rehearsed."""

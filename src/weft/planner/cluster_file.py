@@ -161,6 +161,8 @@ def _work_text(cluster: Cluster) -> Iterator[str]:
         yield "[work]  # processor seconds a unit, at speed 1"
         yield f"rounds = {cluster.rounds}  # of rehearsals that these figures are the mean of; 0: from elsewhere"
         yield f"timed = {TIMED}  # the way in which layers and pieces are timed"
+        if cluster.exchanging:
+            yield f"workers = {cluster.exchanging}  # among which message and tell were measured"
         yield f"error = {_number(cluster.error)}  # how far predictions are off beside each other, as a share"
     for kind, rate in cluster.work.items():
         yield f"{kind} = {_number(rate)}  # {KINDS[kind]}"
@@ -202,7 +204,7 @@ def cluster_of(text: str, where: str) -> Cluster:
             raise ConfigError(f"{where}: {count} hosts are called {name!r}; give each a name of its own")
     links = tuple(_link(where, n, data, names) for n, data in enumerate(top.tables("link"), 1))
     _check_links(where, links)
-    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "timed", "error"))
+    work = _Table(f"{where}: work", top.data.get("work", {}), (*KINDS, "rounds", "timed", "error", "workers"))
     costs = {kind: work.number(kind, _OTHERS.get(kind, _RATE)) for kind in KINDS if kind in work.data}
     for kind in KINDS:
         if work.data and kind not in costs:
@@ -228,6 +230,7 @@ def cluster_of(text: str, where: str) -> Cluster:
         work.number("error", _ERROR, Cluster.error),
         _measured(top),
         _device(where, top, far, near) if "device" in top.data else None,
+        int(work.number("workers", _COUNT, 0)),
     )
 
 

@@ -52,6 +52,9 @@ class DevicePrices(Prices):
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         return super()._work(load, stage, [kind for kind in KINDS if kind in kinds and self.does(stage, kind)])
 
+    def _wide(self, load: Load, stage: str) -> int:
+        return 0 if stage in TRAINS else super()._wide(load, stage)
+
     def does(self, stage: str, kind: str) -> bool:
         away = _THERE if stage in TRAINS else _DRAWN if self._draws and stage == "sample" else ()
         return kind not in away

@@ -30,6 +30,8 @@ from weft.planner.task import Options
 TRAINS = ("exchange", "compute", "sync")  # stages of the thread that trains;
 PREPARES = ("sample", "fetch")  # the others prepare batches
 _USUAL = 1.2  # how far apart the same piece of work is found from time to time, with nothing changed
+# Pieces of work that each further worker adds to an exchange, which has a message to and from each of them: by sockets.
+_PEER = {"message": 0.025, "tell": 0.06}
 # What limits are made of, besides links: processors over all; then, of the thread that trains and of those that prepare:
 # computing, latencies of exchanges, bytes on links, and how much of these may go at once after a rest.
 # And what of all that goes on while something else is computed; what devices compute, and what is copied to them. Then the
@@ -127,6 +129,8 @@ class Prices:
         pace = known.get("pace", model.pace)
         self._now = drift(model.pace / pace) if here else 1.0
         self._steps, self._layers = (self._now * pace * known.get(kind, 1.0) for kind in ("step", "layers"))
+        further = max(0, cluster.workers - max(2, cluster.exchanging or cluster.workers))  # one alone has none
+        self._further = {kind: each * pace * further for kind, each in _PEER.items()}  # seconds an exchange
         self._cluster, self._model, self._item, self._row = cluster, model, item, row
         self._absent = absent
         self._host = cluster.host_of
@@ -213,7 +217,17 @@ class Prices:
 
     def _work(self, load: Load, stage: str, kinds: Container[str] = KINDS) -> np.ndarray:
         costs = ((self._cluster.work[kind], units) for kind, units in load.units[stage].items() if kind in kinds)
-        return sum((cost * units for cost, units in costs), np.zeros(len(self._host))) * self._now / self._speed
+        kind = "tell" if stage == "sample" else "message"
+        of_peers = self._further[kind] * self._wide(load, stage) if kind in kinds else 0.0
+        done = sum((cost * units for cost, units in costs), np.zeros(len(self._host)))
+        return (done + of_peers) * self._now / self._speed
+
+    def _wide(self, load: Load, stage: str) -> int:
+        """How many exchanges of a stage are among all workers, by sockets."""
+        if not any(self._further.values()):
+            return 0
+        many = len(self._cores) > 1
+        return sum(move.stage == stage and not (many and self._within(move)) for move in load.moves)
 
     def _computed(self, load: Load) -> tuple[np.ndarray, np.ndarray | float, float]:
         """What a load computes: processor seconds of the threads that train, and of those that prepare; devices' seconds."""
@@ -223,8 +237,12 @@ class Prices:
     def _waited(self, move: Move) -> float:
         """Seconds that an exchange takes whatever it sends: less where only workers of the same hosts send."""
         near, far = self._latencies[move.stage]
+        return near if self._within(move) else far
+
+    def _within(self, move: Move) -> bool:
+        """Do only workers of the same hosts send?"""
         within = float(move.sent[self._alike].sum())
-        return near if within and within == float(move.sent.sum()) else far
+        return bool(within) and within == float(move.sent.sum())
 
     def _drawn(self, load: Load) -> float:
         """Seconds in which a thread waits for neighbours that are drawn elsewhere."""

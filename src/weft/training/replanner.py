@@ -60,7 +60,8 @@ class Replanner:
         self._seen.append(self._observed())
         comm, now = self._trainer.run.comm, None
         if comm.rank == 0:
-            now = replace(self._cluster, work=refined(replace(self._cluster, work=self._first.work), self._seen))
+            work = refined(replace(self._cluster, work=self._first.work), self._seen)
+            now = replace(self._cluster, work=work, exchanging=0)  # its own exchanges' now
         self._cluster = shared(comm, now) or self._cluster
         return self._answer(left)
 

@@ -111,7 +111,7 @@ WRONG = {
     "bandwidth, burst, memory",
     f"{TWO}\n[wrok]": "c.toml: there is no key 'wrok'; did you mean 'work'?",
     f"{TWO}\n[zzz]": "c.toml: there is no key 'zzz'; known ones are version, measured, host, link, exchange, device, work",
-    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds, timed, error",
+    f"work = 3\n{TWO}": f"c.toml: work must be a table; its keys are {', '.join(KINDS)}, rounds, timed, error, workers",
     f"{TWO}\n[work]\nrounds = 2": "c.toml: work: hop is missing; have it measured by `weft probe --out`, as all of [work]",
     f"{TWO}\n[work]\nrounds = -1\n{WORK}": "c.toml: work: rounds = -1 is not possible; it must be 0 or more: give a whole "
     "number, such as 3",
@@ -216,6 +216,8 @@ def test_more_hosts_and_fewer():
     assert [link.between for link in five.links] == [("h1", "h3"), ("h3", "h2")]
     assert MEASURED.scaled_to(2).links == ()
     assert MEASURED.scaled_to(2).work == MEASURED.work
+    assert [MEASURED.scaled_to(hosts).exchanging for hosts in (2, 3, 5)] == [4, 0, 4]  # as 4 workers were measured
+    assert five.scaled_to(3).exchanging == 0 and cluster_of(cluster_text(five), "file") == five
     alone = Cluster((Host("h1", NEVER, 1e10),), 0.0, 0.0, NEVER)
     assert alone.scaled_to(1) == alone
     with pytest.raises(ConfigError, match="the cluster has one host, so it is not known how fast"):

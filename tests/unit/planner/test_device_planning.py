@@ -107,6 +107,16 @@ def test_devices_compute_what_processors_begin():
     assert limit(prices(replace(DEVICE, pace=0.5)).of(work), "training") == pytest.approx(2 * 5 * 0.5)
 
 
+def test_further_workers_add_to_exchanges_by_sockets_alone():
+    many = prices(hosts=4)
+    further = DevicePrices(replace(many._cluster, exchanging=4), MODEL, 4, 16, False, 0.0, DEVICE)
+    for stage, more in (("sample", 4 * 0.06), ("fetch", 4 * 0.025), ("exchange", 0.0), ("sync", 0.0)):
+        work = Load.of(8)
+        work.move(stage, np.zeros((8, 8)))
+        took = [of.of(work).stages[STAGES.index(stage)] for of in (many, further)]
+        assert took[1] - took[0] == pytest.approx(more)
+
+
 def test_what_trains_goes_from_device_to_device_and_the_rest_by_the_hosts():
     within, across = np.zeros((4, 4)), np.zeros((4, 4))
     within[0, 1] = within[2, 3] = 3e9

@@ -91,6 +91,30 @@ def test_an_exchange_takes_its_latency_and_the_busiest_link():
     assert price.sent[STAGES.index("exchange")] == 250.0
 
 
+def test_each_further_worker_adds_to_an_exchange_among_all():
+    """Of a processor's time: there is a message to and from each other one. What goes on within hosts stays."""
+    work = cluster().work | {"message": 1.0, "tell": 2.0}
+    few = Cluster(tuple(Host(f"h{n}", 100.0, 1e9, 2, 2.0) for n in range(2)), 0.25, 0.125, 1000.0, work)
+    many = replace(few, exchanging=1).scaled_to(4)  # 6 more than two workers, and a piece of work takes a second
+
+    def seconds(of, near=False):
+        there = np.equal.outer(of.host_of, of.host_of) if near else np.ones((of.workers, of.workers))
+        load, stages = Load.of(of.workers), ("sample", "exchange", "sync")
+        for name in stages:
+            load.move(name, 0.1 * there * (1 - np.eye(of.workers)))
+        price = prices(of).of(load)
+        return np.array([stage(price, name) for name in stages])
+
+    def own(of, near=False):
+        return seconds(replace(of, exchanging=8), near), seconds(of, near)
+
+    before, after = own(many)
+    np.testing.assert_allclose(after - before, [6 * 0.06, 6 * 0.025, 6 * 0.025])
+    before, after = own(many, near=True)
+    np.testing.assert_array_equal(before, after)
+    np.testing.assert_array_equal(seconds(replace(few, exchanging=9)), seconds(few))  # of fewer nothing is taken off
+
+
 def test_a_slow_link_between_two_hosts_counts():
     sent = np.zeros((3, 3))
     sent[0, 2] = 50.0
