@@ -22,8 +22,7 @@ from weft.keys import seeded
 from weft.nn import encoder_of
 from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
-from weft.training import load_model, make_model, of_all_workers, save_model
-from weft.training import LinkObjective, load_model, of_all_workers
+from weft.training import LinkObjective, load_model, make_model, of_all_workers, save_model
 from weft.training.objectives import move, set_up
 
 PLANS = {

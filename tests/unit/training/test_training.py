@@ -47,7 +47,6 @@ from weft.training import (
     set_up,
 )
 from weft.training.batches import PrefetchingFeed
-from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 from weft.training.trainer import rate
 
