@@ -22,7 +22,7 @@ from weft.keys import Stream
 from weft.meter import Meter
 from weft.nn import KeptAttributes, KeptState, running_averages
 from weft.placements import Merge, Program
-from weft.sampling import Batches, Block, WholeBatch
+from weft.sampling import Batches, Block, WholeBatch, dealt
 from weft.training.objectives import Examples, Objective, Targets, as_classes
 from weft.training.team import TrainingTeam, When
 
@@ -186,7 +186,10 @@ class Schedule:
         count = self.count(examples)
         if count > 1:
             examples = examples.take(np.array_split(np.arange(examples.size), count)[part])
-        return team.share(examples, when, lane)
+        if len(team.shares) > 1:  # groups have their own ones each
+            examples = examples.take(dealt(examples.size, team.shares) == team.group)
+        program, workers = team.drawing[lane].share(examples.vertices, *when)
+        return program, examples.dealt(workers, team.ahead[lane])
 
     def begin(self) -> None:
         """Called before a batch, and `again` before each part that is run here.

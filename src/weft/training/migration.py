@@ -155,8 +155,9 @@ class Migration(Schedule):
         self, examples: Examples, part: int, team: TrainingTeam, lane: int, when: When
     ) -> tuple[Program, Targets]:
         """The examples at home here of the model that is here in this part."""
-        own = self.steps.own(examples.roots, self._homes, self._comm.rank, part)
-        return team.alone(examples.take(own), when, lane)
+        own = examples.take(self.steps.own(examples.roots, self._homes, self._comm.rank, part))
+        program = team.drawing[lane].program(own.vertices, *when)  # for which others may still be asked for neighbours
+        return program, own.dealt(np.zeros(len(own.vertices), dtype=np.int64), Communicator())
 
     def begin(self) -> None:
         super().begin()

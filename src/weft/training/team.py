@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -27,9 +27,8 @@ from weft.keys import Stream
 from weft.nn import Met, convolutions
 from weft.placements import Cooperation, Program, placement_named, vertices_to_replicate
 from weft.plan import Plan, Settings, check_cache
-from weft.sampling import MakeSampler, SeedBalance, dealt
+from weft.sampling import MakeSampler, Sampler, SeedBalance
 from weft.threads import yield_to_others
-from weft.training.objectives import Examples, Targets
 
 UNPARTITIONED = (
     "the graph is not partitioned, so each worker owns an equal range of ids, whatever its neighbours: less would travel "
@@ -66,20 +65,16 @@ class TrainingTeam(ABC):
     plan: Plan  # by which this worker trains
     _graph: Graph
     lanes: int
+    drawing: "Sequence[Cooperation | Alone]"  # who draws for each lane, with the others
+    ahead: Sequence[Communicator]  # to those, of each lane
+    shares: np.ndarray  # of a batch, by group of workers who draw together
+    group: int  # this worker's
     comm: Communicator  # of the computing thread
     background: Communicator | None  # for a thread that exchanges meanwhile, where the plan has one
     sharing: Sharing | None  # whose feature rows are where; None: all are here
     owners: Owners
     begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
     halves: bool = False  # do rows travel in half precision?
-
-    @abstractmethod
-    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
-        """What this worker computes of a batch's examples. All workers call this together."""
-
-    @abstractmethod
-    def alone(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
-        """What it computes if those are all its own. All workers call this together, each with other ones."""
 
     def evenness(self) -> SeedBalance:
         """How even the seeds at home were so far."""
@@ -126,10 +121,27 @@ class TrainingTeam(ABC):
         """Give up all connections. All workers do, once no thread prepares batches any more."""
 
 
+class Alone:
+    """Draws for a worker that has everything."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._sampler = sampler
+
+    def share(self, seeds: np.ndarray, *when: Any) -> tuple[Program, np.ndarray]:
+        """As a `Cooperation`: the program, and the worker of each seed."""
+        return self.program(seeds, *when), np.zeros(len(seeds), dtype=np.int64)
+
+    def program(self, seeds: np.ndarray, *when: Any) -> Program:
+        """The program for all seeds."""
+        program = Program.of(self._sampler.sample(seeds, *when))
+        program.here = True
+        return program
+
+
 class OneWorker(TrainingTeam):
     """A worker that has everything: wherever a plan has rows or edges, they are here."""
 
-    background, sharing = None, None
+    background, sharing, shares, group = None, None, np.ones(1), 0
 
     def __init__(
         self, graph: Graph, settings: Settings, plan: Plan, fanouts: list[int], lanes: int, make: MakeSampler
@@ -139,18 +151,12 @@ class OneWorker(TrainingTeam):
         self.comm = Communicator()
         self.owners = Owners(np.array([0, graph.num_vertices]))
         s, seed = settings.sampling, settings.optimisation.seed
-        self._samplers = [
+        samplers = [
             make(s.sampler, graph, fanouts, replace=s.replace, weighted=s.weighted, seed=seed) for _ in range(lanes)
         ]
-        for sampler in self._samplers:
+        for sampler in samplers:
             sampler.by_several = settings.parallel.micro_batches > 1
-
-    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
-        program = Program.of(self._samplers[lane].sample(examples.vertices, *when))
-        program.here = True
-        return program, _all_of(examples)
-
-    alone = share
+        self.drawing, self.ahead = [Alone(sampler) for sampler in samplers], [self.comm] * lanes
 
     def left_out(self, on_device: bool) -> frozenset[int]:
         return left_out(frozenset([0]), self.owners, 0, on_device, at_owners=False)
@@ -197,15 +203,15 @@ class ManyWorkers(TrainingTeam):
             self.begin_thread = yield_to_others
         self.halves = half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
-        self._ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
+        self.ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
         self.background = ahead[0] if plan.overlap and apart else None
-        self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), demands, make)
+        self.drawing = self._cooperations = self._cooperate(settings, fanouts, world.members(plan.group), demands, make)
         overlaps = plan.tensor_parallel and not plan.decoupled
         self._exchanges = Background(self.comm, self.background if overlaps else None, world.meter)
         of_group = world.hosts if plan.group == "host" else [0] * world.size
         groups = np.unique(of_group, return_inverse=True)[1]  # of each worker
-        self._group, self._shares = groups[world.rank], np.bincount(groups, self.owners.shares)  # of a batch, by group
+        self.group, self.shares = groups[world.rank], np.bincount(groups, self.owners.shares)  # of a batch, by group
         near = frozenset(rank for rank in range(world.size) if world.hosts[rank] == world.hosts[world.rank])
         everyone = ahead if plan.group == "all" else [world.communicator("all", half) for _ in ahead]
         mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in ahead]
@@ -246,23 +252,12 @@ class ManyWorkers(TrainingTeam):
             weighted=sampling.weighted,
             make=make_sampler,
         )
-        found = [make(comm) for comm in self._ahead]
+        found = [make(comm) for comm in self.ahead]
         if plan.replicate:
             first, end = owners.bounds[self.comm.rank : self.comm.rank + 2].tolist()
             team, epochs = found[0].team, settings.optimisation.epochs
             team.besides = vertices_to_replicate(graph, (first, end), team.costs, epochs)
         return found
-
-    def share(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
-        """Examples are dealt to groups; within this one, their vertices to whoever is to compute them."""
-        if len(self._shares) > 1:
-            examples = examples.take(dealt(examples.size, self._shares) == self._group)
-        program, workers = self._cooperations[lane].share(examples.vertices, *when)
-        return program, examples.dealt(workers, self._ahead[lane])
-
-    def alone(self, examples: Examples, when: When, lane: int) -> tuple[Program, Targets]:
-        """Others may still be asked for neighbours."""
-        return self._cooperations[lane].program(examples.vertices, *when), _all_of(examples)
 
     def evenness(self) -> SeedBalance:
         return sum((cooperation.evenness for cooperation in self._cooperations), SeedBalance())
@@ -311,10 +306,6 @@ class ManyWorkers(TrainingTeam):
         self._exchanges.close()
         for comm in self._comms:
             comm.close()
-
-
-def _all_of(examples: Examples) -> Targets:
-    return examples.dealt(np.zeros(len(examples.vertices), dtype=np.int64), Communicator())
 
 
 def owners_of(graph: Graph, workers: int, least: int | None = None) -> Owners:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from weft.errors import ConfigError
+from weft.exchange import Communicator
 from weft.plan import Plan, migrate
 from weft.training.batches import Schedule
 from weft.training.migration import Merging, TimeSteps
@@ -13,15 +14,21 @@ from weft.training.objectives import VertexExamples
 class Everything:
     """A team whose worker computes all it is given, and shows what that was."""
 
-    def share(self, examples, when, lane):
-        return examples.vertices
+    shares, ahead = np.ones(1), [Communicator()]
+
+    @property
+    def drawing(self):
+        return [self]
+
+    def share(self, seeds):
+        return seeds, np.zeros(len(seeds))
 
 
 @pytest.mark.parametrize(("seeds", "number", "count"), [(10, 1, 1), (10, 3, 3), (2, 5, 2), (0, 4, 1)])
 def test_micro_batches_hold_every_seed_once(seeds, number, count):
     schedule, batch = Schedule(number), VertexExamples(np.arange(seeds))
     assert schedule.count(batch) == count
-    parts = [schedule.program(batch, part, Everything(), 0, None) for part in range(count)]
+    parts = [schedule.program(batch, part, Everything(), 0, ())[0] for part in range(count)]
     assert np.concatenate(parts).tolist() == list(range(seeds))
     assert all(len(part) for part in parts) or not seeds
 
