@@ -272,7 +272,7 @@ def _reasons(
             what, other = min(fitting.items(), key=lambda each: each[1].seconds)
             more = _of_cache(best, other) if choice == _CACHE else ""
             said.append(f"{choice}: {_against(best, other)} ({what}){more}")
-    precision = _precision(best, predict) if halves or best.plan.wire == "float16" else ()
+    precision = _precision(best, predict, halves)
     return [*said, *_draws(best), *precision, *_ahead(best, predict, prefetch), *_other_ways(shown)]
 
 
@@ -313,11 +313,14 @@ def _others(plan: Plan, predict: _Predict, changes: Mapping[str, Options]) -> _O
     return {what: predict(other) for other, what in found.items() if other != plan}
 
 
-def _precision(best: Prediction, predict: _Predict) -> Iterator[str]:
-    """What half as many bytes of rows save; or would, if that is worth knowing."""
-    wire = "float32" if best.plan.wire == "float16" else "float16"
+def _precision(best: Prediction, predict: _Predict, halves: bool) -> Iterator[str]:
+    """What half as many bytes of rows save; or would, if that is worth knowing, and if rows may be halved."""
+    halved = best.plan.wire == "float16"
+    if not (halved or halves):
+        return
+    wire = "float32" if halved else "float16"
     other = _others(best.plan, predict, {wire: {"wire": wire}})[wire]
-    if wire == "float32":
+    if halved:
         yield f"float16 on the wire, not exact: {_against(best, other)} (float32)"
     elif other.excluded is None and _worth(other.plan, other.seconds) < best.seconds:
         yield (

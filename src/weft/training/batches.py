@@ -186,8 +186,9 @@ class Schedule:
         count = self.count(examples)
         if count > 1:
             examples = examples.take(np.array_split(np.arange(examples.size), count)[part])
-        if len(team.shares) > 1:  # groups have their own ones each
-            examples = examples.take(dealt(examples.size, team.shares) == team.group)
+        shares = team.shares
+        if len(shares) > 1:  # groups have their own ones each
+            examples = examples.take(dealt(examples.size, shares) == team.group)
         program, workers = team.drawing[lane].share(examples.vertices, *when)
         return program, examples.dealt(workers, team.ahead[lane])
 

@@ -51,12 +51,12 @@ class Added:
         """Those that stay as they are, by name, where an optimizer has moved the model's parameters; told once."""
         if not self._added:
             return []
-        own, added = now = self._writes()
-        (own_before, added_before), self._before = self._before, now
-        if own == own_before:
+        (of_model, of_added), now = self._before, self._writes()
+        self._before = now
+        if now[0] == of_model:
             return []
         names, self._added = list(self._added), {}  # now it is known
-        return names if added == added_before else []
+        return names if now[1] == of_added else []
 
 
 class LoopDraws:
