@@ -34,7 +34,6 @@ _LEAST = 2  # batches, if the epoch has as many: an error of one is not known
 _ERROR = 0.01  # standard error that is good enough, as a share of the mean; caches are filled by what batches read
 
 _Turn = tuple[int, int]  # epoch and batch, as draws are keyed
-_Progress = ProgressCallback | None
 RowCosts = list[tuple[float, float]]  # what a row and a partial row of each layer cost that come from another worker
 
 
@@ -357,8 +356,8 @@ class DryRun:
             members = Members(self._owners[team], workers.owners, *known)
             self._traversals[worker] = Traversal(sampler, members, costs, slack, self._evened[team])
 
-    def run(self, most: int | None = None, progress: _Progress = None, like: Counts | None = None) -> Counts:
-        """Look at batches until their mean is steady, at most an epoch's or so many, or those of `like`; at all short ones.
+    def run(self, most: int | None = None, progress: ProgressCallback | None = None) -> Counts:
+        """Look at batches until their mean is steady, at most an epoch's or so many. Short ones of the last step as well.
 
         Where caches are filled by what other batches read, and the epoch has no others, the next epoch has one.
         """
@@ -368,13 +367,13 @@ class DryRun:
         whole, rest = turns[:count], turns[count:]
         if count == len(sizes) == 1 and self._by_reads:
             whole.append((1, 0))
-        reached, error, most = [], 0.0, most if like is None else len(like.weights) - len(rest)
+        reached, error = [], 0.0
         for number, turn in enumerate(whole[:most]):
             reached.append(self._look(turn))
             error = float(np.std(reached, ddof=1) / np.mean(reached) / len(reached) ** 0.5) if number else 0.0
             if progress:
                 progress("dry run", number + 1, self._expected(number + 1, error, len(whole[:most])))
-            if like is None and number + 1 >= _LEAST and error <= _ERROR:
+            if number + 1 >= _LEAST and error <= _ERROR:
                 break
         for turn in rest:
             self._look(turn)
@@ -406,12 +405,13 @@ class DryRun:
 
     def may_have_read(self, read: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bool:
         """May this be what an earlier run of the same read?"""
+        most = self._workers.owners.vertices
         return read.keys() == set(STATES if self._by_reads else ()) and all(
             vertices.ndim == 1
             and vertices.shape == times.shape
             and vertices.dtype == self._graph.indices.dtype
             and times.dtype == np.float32
-            and (not len(vertices) or 0 <= vertices.min() <= vertices.max() < self._workers.owners.vertices)
+            and (not len(vertices) or 0 <= vertices.min() <= vertices.max() < most)
             for vertices, times in read.values()
         )
 

@@ -62,7 +62,7 @@ class KeptCounts:
         if counts is None:
             counts = {}
             for group, run in runs.items():
-                counts[group] = run.run(progress=progress, like=next(iter(counts.values()), None))
+                counts[group] = run.run(progress=progress)
             if self._folder is not None:
                 self._write(self._folder, counts, {group: run.read for group, run in runs.items()})
         return {(group, False): of for group, of in counts.items()}

@@ -190,17 +190,6 @@ def test_of_hundreds_of_batches_some_are_priced_and_the_mean_of_all(graph, monke
     ]
 
 
-@pytest.mark.parametrize("enough", [0.0, 1.0])
-@pytest.mark.parametrize("parts", [1, 4])
-def test_groups_are_counted_by_the_same_batches(graph, monkeypatch, enough, parts):
-    owners, sampling = Owners(np.array([0, 250, 450, 700, 900])), Sampling(FANOUTS, 50, parts)
-    first, second = (DryRun(graph, sampling, Workers(owners, [0, 0, 1, 1]), COSTS, group) for group in ("all", "host"))
-    monkeypatch.setattr(dry_run, "_ERROR", enough)
-    found = first.run()
-    monkeypatch.setattr(dry_run, "_ERROR", 1.0 - enough)
-    assert second.run(like=found).weights.tolist() == found.weights.tolist()
-
-
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
     found = DryRun(graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS).run()
