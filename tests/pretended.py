@@ -108,7 +108,7 @@ def here() -> Iterator[torch.device]:
 def interpret(monkeypatch: Any) -> None:
     """Have Triton's interpreter run kernels on the device's memory, one at a time, wherever this process is to have them."""
     from weft.planner import probe_devices
-    from weft.training import drawing
+    from weft.training import staging
     from weft.triton_kernels import draws, launch, numbering
 
     one, run = threading.Lock(), launch.launch
@@ -119,9 +119,9 @@ def interpret(monkeypatch: Any) -> None:
 
     for module in (draws, numbering):
         monkeypatch.setattr(module, "launch", launched)
-    for module in (drawing, probe_devices):
+    for module in (staging, probe_devices):
         monkeypatch.setattr(module, "has_kernels", lambda device: True)
-    monkeypatch.setattr(drawing, "memory_of", lambda device: 1 << 30)
+    monkeypatch.setattr(staging, "memory_of", lambda device: 1 << 30)
 
 
 class _Module(torch.utils.backend_registration._DummyBackendModule):

@@ -40,17 +40,7 @@ def task_of(
     `objective`: what is learned; None: a figure of each training vertex. `features`: those that are trained on.
     `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
     """
-    options = plan_options(settings)
-    if settings.strategy != "auto":  # what a dry run counts by
-        plan = plan_named(settings, depth)
-        options = {name: value for name, value in options.items() if getattr(plan, name) == value}  # not what is off
-        options |= {name: getattr(plan, name) for name in _COUNTED_BY if getattr(plan, name) != getattr(Plan, name)}
-    choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in options.items()}
-    if "prefetch" in choices:  # fewer are enough where memory is short
-        choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
     halves = features is None or not lost_as_half(features)  # numbers that the model may look up
-    if settings.plan.wire == "auto":
-        choices["wire"] = ("float32", "float16") if halves else ("float32",)
     sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"
@@ -83,9 +73,24 @@ def task_of(
         threads=settings.parallel.threads,
         labels=0.0 if objective is None or objective.labels is None else float(objective.labels.nbytes),
         sample_on=sample_on if on_device and kernels and few else "cpu",
-        choices=choices,
+        choices=_choices(settings, depth, halves),
         examples=examples,
     )
+
+
+def _choices(settings: Settings, depth: int, halves: bool) -> dict[str, tuple[Any, ...]]:
+    """The options of a plan that are given, or have a few values to choose of."""
+    options = plan_options(settings)
+    if settings.strategy != "auto":  # what a dry run counts by
+        plan = plan_named(settings, depth)
+        options = {name: value for name, value in options.items() if getattr(plan, name) == value}  # not what is off
+        options |= {name: getattr(plan, name) for name in _COUNTED_BY if getattr(plan, name) != getattr(Plan, name)}
+    choices: dict[str, tuple[Any, ...]] = {key: (value,) for key, value in options.items()}
+    if "prefetch" in choices:  # fewer are enough where memory is short
+        choices["prefetch"] = tuple(range(settings.plan.prefetch, -1, -1))
+    if settings.plan.wire == "auto":
+        choices["wire"] = ("float32", "float16") if halves else ("float32",)
+    return choices
 
 
 def planner_for(

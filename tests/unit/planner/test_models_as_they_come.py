@@ -112,7 +112,7 @@ def test_what_models_compute_with_their_inputs_is_timed(graphs, kind, maps, full
     told = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # where nothing of other runs is kept
     monkeypatch.delenv("WEFT_CACHE", raising=False)
-    monkeypatch.setattr("weft.planner.space.model_cost", lambda *of: told.append(of[-1]) or model_cost.model_cost(*of))
+    monkeypatch.setattr("weft.planner.space.model_cost", lambda *of: told.append(of[-2]) or model_cost.model_cost(*of))
     planned(graphs[0], kind(SAGEConv(FEATURES, 8), SAGEConv(8, CLASSES)), full_graph)
     assert told == [maps]
 

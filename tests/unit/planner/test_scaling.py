@@ -207,5 +207,7 @@ def test_what_is_too_large_for_metis_is_partitioned_otherwise(graph, tmp_path, m
 
     monkeypatch.setattr("weft.training.what_if.too_large", lambda *_, **__: short)
     monkeypatch.setattr("weft.training.what_if.allocate", allocated)
-    WhatIf(graph, Settings.of(hidden=8, threads=1))._partitioned(3, None, tmp_path)
+    WhatIf(graph, Settings.of(hidden=8, threads=1))._partitioned(
+        replace(cluster(1e7), hosts=cluster(1e7).hosts[:1] * 3), tmp_path
+    )
     assert methods == [method]

@@ -20,7 +20,7 @@ from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import Plan, Settings, gdp
-from weft.training import EpochEnded, Trainer, drawing, loader, make_model, save_model
+from weft.training import EpochEnded, Trainer, loader, make_model, save_model, staging
 from weft.training.modes import FullGraphMode
 from weft.training.watch import Change
 
@@ -250,7 +250,7 @@ def test_where_neighbours_are_drawn_is_told_or_refused(graphs, ranks, device, mo
         ConfigError, match=r"not possible: devices draw up to 1,048,576 neighbours of a vertex, not 2,000,0"
     ):
         told(fanouts=(3, 2_000_000), sample_on="device")
-    monkeypatch.setattr(drawing, "memory_of", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
+    monkeypatch.setattr(staging, "memory_of", lambda device: 15_999)  # 200 offsets of 8 bytes, 1,600 edges of 4
     full = r"the lists take 7.812 KiB, and half of the device's free memory is 7.812 KiB"
     assert told() == f"fanouts 3,3, drawn on the CPU ({full})"
     with pytest.raises(ConfigError, match=full):

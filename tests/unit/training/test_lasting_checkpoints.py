@@ -24,8 +24,8 @@ from weft.errors import ModelError, StorageError, TrainingError
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.plan import Settings
+from weft.stopping import Interrupted
 from weft.training import (
-    Interrupted,
     Notice,
     Stepped,
     Trainer,

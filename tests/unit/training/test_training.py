@@ -631,7 +631,7 @@ class TestMistakes:
                 begin()
 
     def test_tensorboard_is_told_figures_and_closed_whatever_happens(self, graph, tmp_path, monkeypatch):
-        told, closed = {}, []
+        told, flushed, closed = {}, [], []
 
         class SummaryWriter:
             def __init__(self, folder):
@@ -639,6 +639,9 @@ class TestMistakes:
 
             def add_scalar(self, name, value, epoch):
                 told[name, epoch] = value
+
+            def flush(self):
+                flushed.append(len(told))
 
             def close(self):
                 closed.append(len(told))
@@ -649,7 +652,7 @@ class TestMistakes:
         )
         few = {"fanouts": [2, 2], "hidden": 4, "threads": 1, "tensorboard": tmp_path, "log": "none"}
         result = weft.train(graph, epochs=2, **few)
-        assert closed == [len(told)] and told["test/accuracy", 2] == result.test
+        assert closed == [len(told)] and len(flushed) == 2 and told["test/accuracy", 2] == result.test
         assert told["validation", 1] == told["validation/accuracy", 1] == result.history[0]["validation"]
         with pytest.raises(ZeroDivisionError):
             weft.train(graph, epochs=2, listen=lambda event: 1 / 0, **few)
