@@ -27,6 +27,7 @@ KINDS = {
     "gather": "seconds a byte of rows gathered",
     "disk": "seconds a byte of rows that are not in memory",
     "carry": "seconds a byte that is sent or comes",
+    "arrive": "seconds a byte of rows from other hosts that comes while something is computed: what the system does for it",
     "cross": "seconds a layer whose rows or sums cross between workers, whatever they are",
     "join": "seconds a row that layers send, or get and put in place",
     "sum": "seconds a byte of gradients",
@@ -37,7 +38,7 @@ KINDS = {
     "overlap": "how well processors, links, training and preparing run side by side: the exponent of a norm",
 }
 
-TIMED = 2  # the way in which work is told in pieces: what was kept by another one is measured anew
+TIMED = 3  # the way in which work is told in pieces: what was kept by another one is measured anew
 PIECE_ROWS, PIECE_WIDTH = 4000, 64  # of the piece of work that `pace` is of: rows gathered, multiplied, and merged to
 PIECE_OUT, PIECE_EDGES = PIECE_ROWS // 4, 5 * PIECE_ROWS // 2  # so many, along edges
 PIECE_BYTES = 4.0 * PIECE_WIDTH * (4 * PIECE_ROWS + PIECE_EDGES + 2 * PIECE_OUT)  # that it reads and writes

@@ -141,6 +141,7 @@ class Load:
         self.stays = "sample" in stages
         if "fetch" in stages:
             self.ahead, self.inputs, self.met = False, 0.0, 0.0
+            self.units["compute"].pop("arrive", None)
         if "compute" in stages:
             self.sources, self.edges = self.destinations, 0.0 * self.destinations
             self.meanwhile = self.meanwhile_back = 0.0
@@ -394,12 +395,15 @@ class Counted:
         came = moves.fetched if isinstance(moves.fetched, np.ndarray) else np.where(self._near, 0.0, wanted)
         handed, far = np.where(self._near, came, 0.0), np.where(self._near, 0.0, came)
         fetch["ask"] += came.sum(0) + came.sum(1)
+        fetch["gather"] += (came.sum(0) + came.sum(1)) * row  # picked by its holder, and put in its place
         if handed.any():  # each row comes once to a host, whose workers hand it on
             load.move("fetch", handed * self._setting.id_bytes)
             load.move("fetch", handed.T * self._sent_row)
         if far.any():
             load.move("fetch", far * self._setting.id_bytes)
-            load.move("fetch", (far - moves.narrower).T * self._sent_row)
+            rows = (far - moves.narrower) * self._sent_row
+            load.move("fetch", rows.T)
+            load.units["compute"]["arrive"] += rows.sum(1)
 
     def _lend(self, load: Load, lent: np.ndarray) -> None:
         """Rows go from device to device, as they are stored, once it was told which places in caches they have."""
