@@ -38,6 +38,7 @@ class LayerCost:
     pulled: float = 0.0  # a row that others held; 0: they have mapped it already
     meanwhile: float = 0.0  # of an edge here where some are pushed: computed while partial rows travel, forward
     meanwhile_back: float = 0.0  # and backward
+    more: float = 0.0  # besides `fixed`, where edges are pushed
     alone: float = 1.0  # of rows' and edges' time: what more threads than one do not spare; all, unless it was timed
 
 

@@ -111,7 +111,7 @@ def model_cost(
     if device.type == "cpu":
         return ModelCost(costs, between, step, paced, parameters, widths, None, inputs)
     begun = there / paced  # in a processor's pieces
-    costs = [replace(cost, fixed=cost.fixed * begun) for cost in costs]
+    costs = [replace(cost, fixed=cost.fixed * begun, more=cost.more * begun) for cost in costs]
     return ModelCost(costs, between, step * begun, paced, parameters, widths, there, inputs)
 
 
@@ -179,11 +179,12 @@ class _Bench:
     def cost(self, splits: bool, threads: int = 1) -> LayerCost:
         """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
         fixed, source, destination, edge, ahead = self.whole()
-        pushed, asked, *meanwhile = self.split(source, destination) if splits else [0.0] * 4
+        pushed, asked, begun, *meanwhile = self.split(source, destination) if splits else [0.0] * 5
         pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
         pulled = source * self._least  # are rows mapped that others send?
+        more = max(0.0, begun - fixed)
         alone = [self.alone(threads)] if threads > 1 and self._device.type == "cpu" else []
-        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile, *alone)
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile, more, *alone)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""
@@ -208,21 +209,23 @@ class _Bench:
     def split(self, source: float, destination: float) -> list[float]:
         """What an edge takes where some are pushed, to owners and by request, where whole rows take so much without any.
 
-        And of an edge that is not pushed, what is computed while others travel. On the full graph all rows are at owners.
+        What is fixed there; and of an edge that is not pushed, what is computed while others travel. On the full graph all
+        rows are at owners.
         """
         by_rows = source * (self._held - FEW) + destination * (self._destinations - FEW)
-        figures, ran = list[float](), None
+        figures, fixed, ran = list[float](), 0.0, None
         for others in (None,) if self._stays else (None, self._others):
             layer = self._split(self._held, self._destinations, self._edges, self._away, self._pairs, others)
             took = self._try(layer, self._x)
             few = self._try(self._split(FEW, FEW, 2 * FEW, FEW, FEW, others and FEW), self._x) if took else 0.0
             figures.append(max(0.0, took - few - by_rows) / self._edges)
-            ran = (layer, took) if took else ran
+            if took:
+                fixed, ran = few, (layer, took)
         if ran is None:
-            return [0.0] * 4
+            return [0.0] * 5
         layer, took = ran
         meanwhile = took * self._meanwhile(layer) / max(1, self._edges - self._away)
-        return [figures[0], figures[-1], *meanwhile]
+        return [figures[0], figures[-1], fixed, *meanwhile]
 
     def alone(self, threads: int) -> float:
         """The share of what rows and edges take that one thread does, by runs with one and with so many in turn."""

@@ -289,7 +289,7 @@ class Prices:
             each = cost.edge if not load.pushes else cost.asked if load.by_request else cost.pushed
             rows = (cost.source + between) * load.sources + cost.pulled * load.pulled
             rows = rows + cost.destination * load.destinations + each * load.edges
-        return cost.fixed * self._steps / self._speed, rows * self._layers / self._speed
+        return (cost.fixed + cost.more * load.pushes) * self._steps / self._speed, rows * self._layers / self._speed
 
     def spared(self, load: Load) -> np.ndarray | float:
         """Seconds of a convolution that other threads spare the one that trains."""
