@@ -201,11 +201,12 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     """Seconds of an epoch; by stage, of the worker with most; and those of each worker's processor."""
     comm.barrier()
     before, start = trainer.meter, time.perf_counter()
-    elapsed, busy = before.seconds(), before.processor()
+    elapsed, busy, used = before.seconds(), before.processor(), time.process_time()
     trainer.train_epoch(epoch)
     comm.barrier()
-    took = time.perf_counter() - start
+    took, used = time.perf_counter() - start, time.process_time() - used
     now, worked = Counter(trainer.meter.seconds()), Counter(trainer.meter.processor())
     now.subtract(elapsed)
     worked.subtract(busy)
+    worked["compute"] += max(0.0, used - sum(worked[stage] for stage in STAGES))  # in no stage: mostly between two steps
     return told_by_all(comm, took, now, worked)
