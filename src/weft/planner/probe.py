@@ -167,6 +167,7 @@ def _ways(hosts: Hosts, names: list[str], pace: _Pace, before: Cluster | None) -
     pairs = pair_bandwidths(hosts, pace.pair, None if before is None else before.bandwidths)
     rates = best_of_each(hosts, pairs)
     kept = kept_together(hosts, pairs, pace.pair) if hosts.count > 2 else 1.0
+    kept = kept if kept < _LESS else 1.0  # workers that are woken late miss some, too
     if before is not None and kept >= _LESS * before.together:
         kept = before.together  # a short look can't tell them apart
     links = [
