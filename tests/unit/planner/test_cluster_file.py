@@ -243,6 +243,6 @@ def test_work_that_was_timed_in_another_way_is_refused():
     assert cluster_of(text, "it") == MEASURED
     for older in (text.replace(f"timed = {TIMED}", f"timed = {TIMED - 1}"), text.replace(f"timed = {TIMED}", "# none")):
         with pytest.raises(
-            ConfigError, match=r"timed = 2 is missing, so that layers were timed in another way, .*`weft probe --out`"
+            ConfigError, match=r"timed = 3 is missing, so that layers were timed in another way, .*`weft probe --out`"
         ):
             cluster_of(older, "it")

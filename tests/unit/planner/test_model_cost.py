@@ -335,8 +335,8 @@ def test_a_pushed_edge_costs_no_less_than_one_that_is_not(tmp_path, monkeypatch)
     met, shape = Met(convolution_of(GCNConv(8, 4)), 8, 4), Shape(90, 40, 200, 80, 9, 0.5, 9)
     run = model_cost._Bench(graph, met, 0, shape, 4, CPU, False)
     monkeypatch.setattr(run, "whole", lambda: [1.0, 0.1, 0.2, 0.3, 0.4])
-    monkeypatch.setattr(run, "split", lambda source, destination: [0.0, 0.5, 0.7, 0.8])
-    assert run.cost(True) == LayerCost(1.0, 0.1, 0.2, 0.3, 0.3, 0.5, 0.0, 0.4, 0.0, 0.7, 0.8)
+    monkeypatch.setattr(run, "split", lambda source, destination: [0.0, 0.5, 1.25, 0.7, 0.8])
+    assert run.cost(True) == LayerCost(1.0, 0.1, 0.2, 0.3, 0.3, 0.5, 0.0, 0.4, 0.0, 0.7, 0.8, more=0.25)
 
 
 def test_what_was_kept_goes_by_how_layers_are_timed(monkeypatch):

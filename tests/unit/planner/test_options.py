@@ -25,6 +25,7 @@ WORK = dict.fromkeys(KINDS, 1e-9) | {
     "step": 1.0,
     "layers": 1.0,
     "carry": 1e-12,
+    "arrive": 0.0,
 }
 
 

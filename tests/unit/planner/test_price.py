@@ -18,6 +18,7 @@ def cluster(hosts=2, **more):
     work = dict.fromkeys(KINDS, 0.0) | {
         "draw": 0.5,
         "carry": 0.001,
+        "arrive": 0.0,
         "pace": 1.0,
         "busy": 1.0,
         "overlap": 4.0,

@@ -30,6 +30,7 @@ COSTS = {
     "fetch": 4e-4,
     "gather": 2.4e-10,
     "carry": 2e-10,
+    "arrive": 4e-10,
     "cross": 4e-4,
     "join": 6e-8,
     "sum": 3e-10,
