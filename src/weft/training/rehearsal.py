@@ -208,5 +208,7 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     now, worked = Counter(trainer.meter.seconds()), Counter(trainer.meter.processor())
     now.subtract(elapsed)
     worked.subtract(busy)
-    worked["compute"] += max(0.0, used - sum(worked[stage] for stage in STAGES))  # in no stage: mostly between two steps
+    worked["compute"] += max(
+        0.0, used - sum(worked[stage] for stage in STAGES)
+    )  # in no stage: mostly between two steps
     return told_by_all(comm, took, now, worked)
