@@ -179,12 +179,12 @@ class _Bench:
     def cost(self, splits: bool, threads: int = 1) -> LayerCost:
         """All but what an edge takes by column; `splits`: are there others, for whom edges may be computed?"""
         fixed, source, destination, edge, ahead = self.whole()
-        pushed, asked, begun, *meanwhile = self.split(source, destination) if splits else [0.0] * 5
+        pushed, asked, begun, out, back = self.split(source, destination) if splits else [0.0] * 5
         pushed, asked = max(edge, pushed), max(edge, asked)  # partial rows come on top, whatever noise says
         pulled = source * self._least  # are rows mapped that others send?
         more = max(0.0, begun - fixed)
-        alone = [self.alone(threads)] if threads > 1 and self._device.type == "cpu" else []
-        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, *meanwhile, more, *alone)
+        alone = self.alone(threads) if threads > 1 and self._device.type == "cpu" else 1.0
+        return LayerCost(fixed, source, destination, edge, pushed, asked, 0.0, ahead, pulled, out, back, more, alone)
 
     def whole(self) -> list[float]:
         """What is fixed, and what a source, a destination, an edge, and an edge merged ahead take."""

@@ -208,7 +208,6 @@ def _epoch(trainer: Trainer, comm: Communicator, epoch: int) -> tuple[float, dic
     now, worked = Counter(trainer.meter.seconds()), Counter(trainer.meter.processor())
     now.subtract(elapsed)
     worked.subtract(busy)
-    worked["compute"] += max(
-        0.0, used - sum(worked[stage] for stage in STAGES)
-    )  # in no stage: mostly between two steps
-    return told_by_all(comm, took, now, worked)
+    spent = {stage: float(worked[stage]) for stage in STAGES}
+    spent["compute"] += max(0.0, used - sum(spent.values()))  # in no stage: mostly between two steps
+    return told_by_all(comm, took, now, spent)
