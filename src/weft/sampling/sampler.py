@@ -203,10 +203,10 @@ class Sampler(ABC):
     def _blocks(
         self, seeds: np.ndarray, hops: range, epoch: int, batch: int, stream: Stream
     ) -> tuple[np.ndarray, list[Block]]:
+        if len(seeds) and not self._first <= seeds.min() <= seeds.max() < self._end:
+            other = seeds[(seeds < self._first) | (seeds >= self._end)][0]
+            raise InputError(f"seed {other} is not a vertex of this graph: ids are {self._first} to {self._end - 1}")
         narrow = np.ascontiguousarray(seeds, dtype=self._graph.indices.dtype)
-        if (other := (narrow != seeds) | (seeds < self._first) | (seeds >= self._end)).any():
-            where = f"ids are {self._first} to {self._end - 1}"
-            raise InputError(f"seed {seeds[other][0]} is not a vertex of this graph: {where}")
         vertices, drawn = self.draw_hops(narrow, hops, [key(stream, self._seed, epoch, batch, hop) for hop in hops])
         return vertices, [_block(*hop) for hop in drawn]
 
