@@ -134,16 +134,8 @@ def allocated(
     **others: Any,
 ) -> np.ndarray:
     """The part of each vertex, for these machines and what will be trained; `others`: what else `allocate` takes."""
-    asked = {
-        "seed": args.seed,
-        "threads": args.threads,
-        "task": task,
-        "shares": cluster.shares(),
-        "bandwidths": cluster.shares_of_links(),
-        "pairs": cluster.own_links(),
-        "hosts": cluster.workers_by_host,
-    }
-    return weft.partition.allocate(graph, cluster.workers, method, **asked | others)
+    asked = {"seed": args.seed, "threads": args.threads, "task": task}
+    return weft.partition.allocate(graph, cluster.workers, method, **cluster.of_parts() | asked | others)
 
 
 def _plan(args: argparse.Namespace, depth: int) -> Plan:

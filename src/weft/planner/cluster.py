@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -227,6 +228,11 @@ class Cluster:
         """What each worker has of its host's link, bytes a second; None: about the same, and no pair has its own."""
         each = [host.bandwidth / host.workers for host in self.hosts for _ in range(host.workers)]
         return None if max(each) < _ALIKE * min(each) and not self.links else tuple(each)
+
+    def of_parts(self) -> dict[str, Any]:
+        """What partitioning for its workers, a part each, is told of them."""
+        of_links = {"bandwidths": self.shares_of_links(), "pairs": self.own_links()}
+        return {"shares": self.shares(), "hosts": self.workers_by_host} | of_links
 
     def own_links(self) -> np.ndarray | None:
         """What each two workers have of the link of their hosts alone, [workers, workers] bytes a second (inf: none)."""

@@ -59,14 +59,15 @@ class WhatIf:
         The latter as far as there are so many to train on; an epoch's last batch, which may be smaller, is left out. The
         full graph is one batch, whatever there is of it. Of a graph that is not partitioned, no size is as it is here.
         """
-        for count in counts:  # before the first one takes its time
-            self._check(cluster.scaled_to(count))
+        sizes = [cluster.scaled_to(count) for count in counts]
+        for scaled in sizes:  # before the first one takes its time
+            self._check(scaled)
         anew = self._graph.bounds is None and partitioned_anew(self._graph, cluster.workers, scaled=True)
         here, seeds, self._partitions = float(len(cluster.hosts)), self._settings.sampling.batch_size, True
         strong, weak = (Scaling(axis, None if anew else here) for axis in ("hosts", "hosts, growing batch"))
         most = objective_for(self._graph, self._settings).count("train")
-        for count in counts:
-            scaled, also = cluster.scaled_to(count), self.named(cluster.scaled_to(count))
+        for count, scaled in zip(counts, sizes, strict=True):
+            also = self.named(scaled)
             full, rest = divmod(most, seeds * scaled.workers)
             with self._parts_for(scaled) as parts:
                 power = scaled.power(self._on_device(scaled))
@@ -155,16 +156,7 @@ class WhatIf:
         if not partitioned_anew(graph, workers, self._partitions):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
         method = self._method or ("fennel" if too_large("metis", graph, parts=workers) else "metis")
-        owners = allocate(
-            graph,
-            workers,
-            method,
-            hosts=cluster.workers_by_host,  # as `weft partition --cluster` has it
-            seed=0,
-            shares=shares,
-            bandwidths=cluster.shares_of_links(),
-            pairs=cluster.own_links(),
-        )
+        owners = allocate(graph, workers, method, seed=0, **cluster.of_parts())  # as `weft partition --cluster` does
         lists = replace(graph, features=None, remote=None)
         write_partitioned(lists, owners, workers, folder / "parts", shares=shares)
         parts = Graph.open(folder / "parts")
