@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from weft.graph.statistics import GraphStatistics, SkewBin, graph_statistics
     from weft.graph.storage import (
         cache_folder,
+        check_free,
         forget_steps,
         hidden_beside,
         named_errors,

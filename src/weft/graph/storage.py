@@ -23,6 +23,7 @@ import numpy as np
 
 from weft.config import is_device
 from weft.errors import InputError, StorageError, reason_of
+from weft.quantities import as_size
 from weft.threads import PARSING
 
 _HERE, _NOREPLACE, _EXCHANGE = -100, 1, 2  # of renameat2
@@ -49,6 +50,18 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
         if error.errno == errno.ENOENT:
             raise StorageError(f"{doing} {path} failed, for it does not exist: check the path") from error
         raise StorageError(f"{doing} {path} failed: {error.strerror or error}") from error
+
+
+def check_free(what: str, need: int, place: Path, there: Path) -> None:
+    """Refuse a place without room, before anything long is computed for it. `there`: the same, as an absolute path.
+
+    What is there, if anything, is replaced once the new one is whole.
+    """
+    free = shutil.disk_usage(next(above for above in there.parents if above.exists())).free
+    if free < need:
+        raise StorageError(
+            f"{what} takes {as_size(need)}, and the disk of {place} has {as_size(free)}: free some, or name another place"
+        )
 
 
 @contextlib.contextmanager

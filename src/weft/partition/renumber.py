@@ -4,14 +4,12 @@ The order inside each neighbour list stays, and original ids stay the keys of al
 same neighbours, and training draws the same from the renumbered graph.
 """
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from weft import _kernels
-from weft.errors import StorageError
 from weft.graph import (
     DirectoryWriter,
     Graph,
@@ -19,6 +17,7 @@ from weft.graph import (
     ProgressCallback,
     arrays_of,
     arrays_of_names,
+    check_free,
     edge_arrays,
     feature_table_names,
     ranges,
@@ -29,7 +28,6 @@ from weft.graph import (
 )
 from weft.partition.goal import normalised_shares, unheard
 from weft.partition.quality import check_owners
-from weft.quantities import as_size
 
 _CHUNK = 1 << 22  # edges, or values of theirs, at a time
 _BYTES = 1 << 26  # of features at a time
@@ -38,15 +36,9 @@ _BYTES = 1 << 26  # of features at a time
 def check_disk(graph: Graph, out: Path) -> None:
     """Refuse a place for a graph, renumbered, where it has no room, before anything long is computed for it."""
     assert graph.path is not None
-    there = next(above for above in out.resolve().parents if above.exists())
     need = sum(entry.nbytes for entry in read_manifest(graph.path).arrays.values())
     need += 8 * graph.num_vertices if graph.original_ids is None else 0
-    free = shutil.disk_usage(there).free  # the graph that is there, if any, is replaced once the new one is whole
-    if free < need:
-        raise StorageError(
-            f"the partitioned graph takes {as_size(need)}, and the disk of {out} has {as_size(free)}: free some, or name "
-            f"another place"
-        )
+    check_free("the partitioned graph", need, out, out.resolve())
 
 
 def write_partitioned(

@@ -13,7 +13,6 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -25,14 +24,14 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 import weft
-from weft.errors import ConfigError, StorageError
-from weft.graph import Graph, cache_folder, written_beside
+from weft.errors import ConfigError
+from weft.graph import Graph, cache_folder
 from weft.nn import plain_state
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
 from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
-from weft.planner.kept import drop_old, is_recent, number_of, numbers_of_all, traits_of_machine
+from weft.planner.kept import is_recent, keep, number_of, numbers_of_all, traits_of_machine
 from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.model_cost import paces
 from weft.planner.task import Task, Workers
@@ -123,12 +122,7 @@ class Earlier:
         text = json.dumps(
             {"measured": self._measured, "cost": self._found, "factors": factors, "rates": self._later_rates}
         )
-        folder = self._path.parent
-        with suppress(OSError, StorageError):  # what keeps the cluster says why
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with written_beside(self._path) as beside:
-                beside.write_text(with_sum(f"{text}\n"), encoding="utf-8")
-            drop_old(folder, _FILES)
+        keep(self._path, with_sum(f"{text}\n").encode(), _FILES)
 
 
 def code_of(model: nn.Module) -> list[int] | None:

@@ -16,7 +16,7 @@ import torch
 from weft import __version__, _kernels
 from weft.errors import ConfigError, StorageError
 from weft.exchange import Communicator, World
-from weft.graph import cache_folder, why_no_cache
+from weft.graph import cache_folder, why_no_cache, written_beside
 from weft.planner.cluster import KINDS, TIMED, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
@@ -105,6 +105,18 @@ class KeptCluster:
 def is_recent(measured: float) -> bool:
     """Does what was measured at that time count?"""
     return -_DAY < time.time() - measured < DAYS * _DAY
+
+
+def keep(file: Path, data: bytes, files: str) -> None:
+    """Keep a file, all of it or nothing, and no others of these `files` that are too old.
+
+    That it can't be kept is told by `KeptCluster`, in the same folder.
+    """
+    with suppress(OSError, StorageError):
+        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with written_beside(file) as beside:
+            beside.write_bytes(data)
+        drop_old(file.parent, files)
 
 
 def drop_old(folder: Path, files: str) -> None:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from weft import __version__, _kernels
-from weft.errors import ConfigError, StorageError
+from weft.errors import ConfigError
 from weft.exchange import Communicator
-from weft.graph import Graph, ProgressCallback, cache_folder, written_beside
+from weft.graph import Graph, ProgressCallback, cache_folder
 from weft.placements import Moves, all_placements, placement_named
 from weft.planner.counts import CountedBatch, Counts, Drawn, Key, PlacedHop
 from weft.planner.dry_run import DryRun
-from weft.planner.kept import drop_old, number_of, numbers_of_all
+from weft.planner.kept import keep, number_of, numbers_of_all
 from weft.planner.task import PlannedExamples, Sampling, Task, Workers
 from weft.plugins import SAMPLERS
 
@@ -91,11 +91,8 @@ class KeptCounts:
         data = _packed(counts if self._comm.rank == 0 else {}, read)
         if len(data) > _LARGEST:
             return
-        with suppress(OSError, StorageError):  # what keeps the cluster says why
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with written_beside(folder / self._file) as beside:
-                beside.write_bytes(data)
-            drop_old(folder, self._files)
+        keep(folder / self._file, data, self._files)
+        with suppress(OSError):
             for old in sorted(folder.glob(self._files), key=lambda file: file.stat().st_mtime)[:-_MOST]:
                 old.unlink()
 

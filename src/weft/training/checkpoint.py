@@ -8,7 +8,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
 import time
 import zlib
 from collections.abc import Iterator
@@ -25,9 +24,8 @@ from torch import Tensor, nn
 
 from weft.config import check_writable
 from weft.errors import StorageError, TrainingError, WeftError, reason_of
-from weft.graph import named_errors, place_of_processes, remove_all_leftovers, remove_whole, written_beside
+from weft.graph import check_free, named_errors, place_of_processes, remove_all_leftovers, remove_whole, written_beside
 from weft.plan import CheckpointSettings
-from weft.quantities import as_size
 
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
 _TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
@@ -88,14 +86,8 @@ def check_place(folder: Path, checkpoints: Path | None = None) -> None:
 
 def check_room(folder: Path, model: nn.Module) -> None:
     """Refuse a place for a trained model where it has no room, before it is trained."""
-    there = next(above for above in folder.absolute().parents if above.exists())
     need = sum(tensor.nbytes for tensor in model.state_dict().values())
-    free = shutil.disk_usage(there).free  # the one that is there, if any, is replaced once the new one is whole
-    if free < need:
-        raise StorageError(
-            f"the trained model takes {as_size(need)}, and the disk of {folder} has {as_size(free)}: free some, or name "
-            f"another place"
-        )
+    check_free("the trained model", need, folder, folder.absolute())
 
 
 def check_new(kept: CheckpointSettings) -> None:
