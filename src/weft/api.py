@@ -23,11 +23,11 @@ from weft.training import (
     LossObjective,
     Objective,
     Result,
-    VertexObjective,
     as_graph,
     dtype_for,
     joined,
     make_model,
+    names_other_task,
     objective_named,
     set_up,
     trainer_for,
@@ -64,8 +64,7 @@ def train(
             raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
-    of_links = objective is not None and checked.of_links and objective.of_links  # whose settings it goes by
-    if objective is not None and checked.task.name != VertexObjective.name and not of_links:
+    if objective is not None and names_other_task(checked, objective):
         given = (
             "a function as loss, which is of rows and labels" if isinstance(objective, LossObjective) else "objective"
         )

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, ClassVar, Self, TypeVar, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from weft.memory import available_memory
 
@@ -19,6 +19,11 @@ Copy = Callable[[list[Tensor]], list[Tensor]]  # tensors in host memory to the s
 
 _ALIGNED = 64  # bytes: where tensors that are copied together begin
 _LARGE = 1 << 20  # bytes from which on a tensor is copied by itself
+
+
+def device_of_model(model: nn.Module) -> torch.device:
+    """Where a model is; the processor, where it has no parameters."""
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 class Movable:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
+from weft.devices import device_of_model
 from weft.nn.alongside import own_columns
 from weft.nn.block_model import convolution_of, convolve
 from weft.nn.convolution import Convolution
@@ -62,7 +63,7 @@ class Layerwise:
         self._model, self._steps, self._convolutions = model, Steps(model), dict[MessagePassing, Convolution]()
         self._graph, self._features, self._dtype = graph, features, dtype
         self._sampler = NeighborSampler(graph, [-1], threads=threads)
-        self._device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+        self._device = device_of_model(model)
 
     def up_to_next(self, some: slice, computed: Sequence[RowsById]) -> Pending | Tensor:
         """The next convolution's inputs for some vertices, by the earlier ones' results; or the model's results."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Objective,
         Targets,
         VertexObjective,
+        names_other_task,
         objective_named,
         of_all_workers,
         probabilities,

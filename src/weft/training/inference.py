@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
+from weft.devices import device_of_model
 from weft.errors import ConfigError
 from weft.exchange import Communicator, Owners, World
 from weft.features import gather
@@ -125,7 +126,7 @@ def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: 
     owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
     program = Cooperation(graph, plan, [-1] * model.depth, owners, Communicator()).whole_graph()
     entered: list[Tensor] = []
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    device = device_of_model(model)
     x = gather(features, program.vertices[0]).to(device, dtype)
     outputs = DecoupledModel(model, entering=entered.append)(x, program.to(device))
     return Inference(outputs.cpu().numpy(), entered[0].cpu().numpy())

@@ -33,6 +33,7 @@ from weft.training.objectives import (
     ids_of,
     is_set_up,
     move,
+    names_other_task,
     objective_named,
     set_up,
 )
@@ -346,8 +347,7 @@ def _check_dealt_out_by_weft(comm: Communicator, what: str, vertices: Sequence[n
 def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertices | None, split: str) -> None:
     """Refuse two things of which each says what is gone over."""
     told = ["objective"] if objective is not None else []
-    of_links = objective is not None and settings.of_links and objective.of_links  # whose settings it goes by
-    told += [] if of_links or settings.task.name == VertexObjective.name else [f"task = {settings.task.name!r}"]
+    told += [f"task = {settings.task.name!r}"] if names_other_task(settings, objective) else []
     told += ["seeds"] if seeds is not None else []
     told += [f"split = {split!r}"] if split != "train" else []
     if len(told) > 1:

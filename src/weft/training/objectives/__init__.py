@@ -60,6 +60,12 @@ def objective_for(graph: Graph, settings: Settings) -> Objective:
     return set_up(objective_named(settings), graph, settings)
 
 
+def names_other_task(settings: Settings, objective: Objective | None) -> bool:
+    """Do settings name what is learned, other than by an objective of one's own, or one that goes by links' settings?"""
+    same = objective is not None and objective.of_links and settings.of_links
+    return settings.task.name != VertexObjective.name and not same
+
+
 def is_set_up(objective: Objective) -> bool:
     """Has it been made ready for a graph?"""
     return hasattr(objective, "graph")

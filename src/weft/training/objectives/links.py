@@ -46,7 +46,8 @@ class LinkObjective(Objective):
         self._alike = (
             None if graph.vertex_type is None else VerticesByType.of(_by_original_id(graph.vertex_type, graph))
         )
-        self._vertices: tuple[tuple[str, np.ndarray], ...] = ()  # of splits that were evaluated
+        # Of splits that were evaluated. A dict of an objective is told to be something that training changes.
+        self._vertices: tuple[tuple[str, np.ndarray], ...] = ()
         self._cuts: bool | None = None  # may a decoder of one's own score some pairs at a time?
         return self
 
@@ -153,7 +154,8 @@ class LinkObjective(Objective):
 
     def vertices(self, split: str) -> np.ndarray:
         """The vertices whose rows evaluation needs, in the order of their original ids."""
-        if split not in dict(self._vertices):
+        known = dict(self._vertices)
+        if split not in known:
             count, vertices = self.count(split), self.graph.num_vertices
             surely = self._alike is None and count * self._settings.task.eval_negatives >= _SURE * vertices
             marked = np.full(vertices, surely)
@@ -162,9 +164,9 @@ class LinkObjective(Objective):
                 marked[pairs.heads] = marked[pairs.tails] = True
             chosen = np.flatnonzero(marked)
             ids = self.graph.original_ids
-            ordered = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
-            self._vertices += ((split, ordered),)
-        return dict(self._vertices)[split]
+            known[split] = chosen if ids is None else chosen[np.argsort(ids[chosen], kind="stable")]
+            self._vertices = (*known.items(),)
+        return known[split]
 
     def measure(self, model: nn.Module, split: str, outputs: Outputs, comm: Communicator) -> dict[str, float]:
         """MRR and Hits@k of each link among its own negatives, and AUC with one negative a link.
