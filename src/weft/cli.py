@@ -16,6 +16,7 @@ from io import BufferedWriter, FileIO, TextIOWrapper
 from typing import TYPE_CHECKING, Protocol, TextIO, cast
 
 from weft import __version__
+from weft.commands import CommandParser
 from weft.config import joined_lists
 from weft.errors import WeftError
 from weft.graph import without_passwords
@@ -186,7 +187,7 @@ def _open_closed_streams() -> None:
 
 def _parser(called: str) -> argparse.ArgumentParser:
     """The parser; only the called command's module is imported."""
-    parser = argparse.ArgumentParser(prog="weft", description="Train graph neural networks on many workers.")
+    parser = CommandParser(prog="weft", description="Train graph neural networks on many workers.")
     parser.add_argument("--version", action=_Version, nargs=0, help="say what this is, and what it was built with")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [called] if called in COMMANDS else COMMANDS:

@@ -8,7 +8,7 @@ from functools import partial
 
 import weft.cluster
 import weft.graph
-from weft.commands import train
+from weft.commands import CommandParser, train
 from weft.commands.flags import add_settings, settings_given, values_given
 from weft.config import joined_lists
 from weft.errors import ConfigError
@@ -62,7 +62,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         said = _settings_said(words)
         ports = said.get("ports")
         return request(ports=None if ports is None else str(ports), device=str(said.get("device", "auto")))
-    parser = argparse.ArgumentParser(prog="weft train")
+    parser = CommandParser(prog="weft train")
     train.add_arguments(parser)
     given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
     settings = settings_given(given, "weft train")

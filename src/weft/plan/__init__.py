@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         usual_seeds,
     )
     from weft.plan.resuming import check_resumed, fixed_settings, may_change
-    from weft.plan.settings import Settings, flattened
+    from weft.plan.settings import OUR_NAMES, Settings, flattened
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -52,7 +52,7 @@ _OTHER_NAMES = {
     "weight_decay": "wd l2",
     "workers": "gpus num_gpus devices world_size",
 }
-_ELSEWHERE = {other: key for key, others in _OTHER_NAMES.items() for other in others.split()}
+OUR_NAMES = {other: key for key, others in _OTHER_NAMES.items() for other in others.split()}
 # What isn't one, and where it is.
 _WHERE = {
     "training batches always are": "shuffle",
@@ -233,7 +233,7 @@ def flattened(given: Mapping[str, object], where: str) -> dict[str, object]:
         table = _keys(name, value, where) if name in GROUPS and isinstance(value, Mapping) else {name: value}
         for key, of in table.items():
             if key not in FIELDS:
-                hint = near(_ELSEWHERE.get(key, key), [*FIELDS, *GROUPS] if isinstance(of, Mapping) else FIELDS)
+                hint = near(OUR_NAMES.get(key, key), [*FIELDS, *GROUPS] if isinstance(of, Mapping) else FIELDS)
                 hint = _NO_SETTING.get(key, "") or hint or f"known ones are {', '.join(FIELDS)}"
                 raise ConfigError(f"{where}: there is no setting {key!r}; {hint.rstrip()}")
             if key in flat:

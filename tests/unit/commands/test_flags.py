@@ -74,6 +74,31 @@ def test_any_setting_can_be_set(tmp_path, capsys):
     assert "the table [plan] has no setting 'slac'; did you mean 'slack'?" in refused("--set", "plan.slac=1")
 
 
+@pytest.mark.parametrize(
+    "words, told",
+    [
+        ("train g --epcohs 3", "weft train: error: unrecognized arguments: --epcohs 3; did you mean --epochs?"),
+        (
+            "train g --learning-rate=3",
+            "weft train: error: unrecognized arguments: --learning-rate=3; did you mean --lr?",
+        ),
+        ("info g --help-all", "weft info: error: unrecognized arguments: --help-all; did you mean --help?"),
+        ("info g --lr 3", "weft info: error: unrecognized arguments: --lr 3"),
+        ("launch slurm --hsots 4", "weft launch slurm: error: unrecognized arguments: --hsots; did you mean --hosts?"),
+        ("launch slurm -- train g --epcohs 3", "arguments: --epcohs 3; did you mean --epochs?"),
+        ("trian g", "did you mean train?"),
+        ("embed g --what prediction", "did you mean predictions?"),
+    ],
+    ids=str,
+)
+def test_a_misspelt_word_is_told_by_its_command_with_what_was_likely_meant(words, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        cli.main(words.split())
+    assert end.value.code == 2
+    usage, line = capsys.readouterr().err.rstrip().rsplit("\n", 1)
+    assert line.endswith(told) and usage.startswith(f"usage: {line.partition(': error')[0]} ")
+
+
 def test_flags_with_the_name_of_a_group_stand_beside_its_other_settings():
     given = ["--model", "gcn", "--set", "model.hidden=64", "--plan", "gdp", "--set", "plan.prefetch=0"]
     given += ["--task", "link", "--set", "task.hits=20", "--evaluation", "exact", "--set", "evaluation.every=2"]
