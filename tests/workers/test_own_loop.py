@@ -346,6 +346,25 @@ def test_plans_change_between_loops(parts):
     run.close()
 
 
+def test_each_is_shown_in_a_line(parts):
+    graph = open_graph(parts / "1")
+    model = make_model(graph)
+    result = weft.train(graph, model, epochs=3, fanouts=[2, 2], log="none", threads=1)
+    assert re.fullmatch(
+        r"Result\(GraphSAGE, 3 epochs, best_epoch \d, validation [01]\.\d{4}, test [01]\.\d{4}\)", repr(result)
+    )
+    loader = weft.Loader(graph, [4, 3], 60, threads=1, device="cpu")
+    assert repr(loader) == "Loader(4 batches of 60, at batch 0 of epoch 0, 1 workers)"
+    run = weft.parallel(model, loader)
+    batch = next(iter(loader))
+    plan = "plan local+local seeds=spread"
+    assert repr(loader) == f"Loader(4 batches of 60, at batch 1 of epoch 0, 1 workers, {plan})"
+    assert repr(run) == f"Run(GraphSAGE, {plan}, 1 workers, on cpu)"
+    assert repr(batch) == "Batch(epoch 0, index 0, size 60, 1 parts)"
+    assert repr(batch.part) == f"Part(60 seeds, {len(batch.x)} input rows of 6, 2 layers)"
+    run.close()
+
+
 def test_mistakes(parts):
     graph = open_graph(parts / "1")
     loader = weft.Loader(graph, [4, 3], micro_batches=2)

@@ -39,7 +39,7 @@ def lasting() -> Iterator[None]:
         yield
 
 
-@dataclass
+@dataclass(repr=False)
 class Part(Movable):
     """What is computed at once: this worker's program, the rows of its inputs, and whose rows come out."""
 
@@ -52,6 +52,10 @@ class Part(Movable):
     key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
     draws_key: tuple[int, ...] | None = None  # from which torch, numpy and Python draw; None: they go on
     runs: int = 0  # how often a model has run it
+
+    def __repr__(self) -> str:
+        rows, width = self.x.shape
+        return f"Part({len(self.seeds):,} seeds, {rows:,} input rows of {width}, {len(self.blocks)} layers)"
 
     @property
     def seeds(self) -> Tensor:
@@ -92,6 +96,9 @@ class Batch:
         self._count, self._parts, self._once = count, parts, once
         self._kept: list[Part] = []  # an only one
         self._over = False
+
+    def __repr__(self) -> str:
+        return f"Batch(epoch {self.epoch}, index {self.index}, size {self.size:,}, {self._count} parts)"
 
     def __iter__(self) -> Iterator[Part]:
         if self._once and self._over:

@@ -148,6 +148,11 @@ class Loader:
         if self.world.rank == 0:
             warnings.warn(text, stacklevel=3)
 
+    def __repr__(self) -> str:
+        plan = "" if self.plan is None else f", plan {self.plan}"
+        at = f"at batch {self._batch} of epoch {self._epoch}"
+        return f"Loader({len(self)} batches of {self.mode.batch_size}, {at}, {self.world.size} workers{plan})"
+
     def __len__(self) -> int:
         """How many batches an epoch has."""
         return len(self.mode.order)

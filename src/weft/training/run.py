@@ -126,6 +126,9 @@ class Run:
             torch.set_float32_matmul_precision("high")
             self._rounding = finalize(self, _round_no_more)  # called once, also where nobody closes this
 
+    def __repr__(self) -> str:
+        return f"Run({type(self.encoder).__name__}, plan {self.plan_name}, {self.world.size} workers, on {self.device})"
+
     def use(self, plan: Plan | str | None) -> None:
         """Train by this plan, or that of this name (None: the one that was named), from the next epoch on: one model.
 

@@ -31,7 +31,7 @@ from weft.training.watch import Change, Watch
 _LONG = 60  # seconds of an evaluation, before which an epoch is kept
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """A finished run. The model was trained in place; where there was a validation split, it is the best epoch's.
 
@@ -45,6 +45,12 @@ class Result:
     best_epoch: int | None
     seconds: dict[str, float]
     figures: dict[str, float] = field(default_factory=dict)  # of the test split, by name
+
+    def __repr__(self) -> str:
+        best = "" if self.best_epoch is None else f", best_epoch {self.best_epoch}"
+        scores = {"validation": self.validation, "test": self.test}
+        told = "".join(f", {name} {value:.4f}" for name, value in scores.items() if value is not None)
+        return f"Result({type(self.model).__name__}, {len(self.history)} epochs{best}{told})"
 
 
 class Trainer:
