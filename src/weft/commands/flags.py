@@ -1,5 +1,5 @@
 """What several commands take: a graph, the settings of a run as flags (the usual ones in the first help, all of them in
---help-all), and lists of words and numbers with commas between."""
+--help-all), lists of words and numbers with commas between, and sizes."""
 
 import argparse
 from collections.abc import Sequence
@@ -9,6 +9,7 @@ import weft.graph
 from weft.config import key_of, path_here, read_toml, types_of
 from weft.errors import ConfigError
 from weft.plan import GROUPS, PLACES, Settings, flattened
+from weft.quantities import size_of
 
 
 def add_graph(parser: argparse.ArgumentParser, text: str = "a graph directory", *, nargs: str | None = None) -> None:
@@ -133,3 +134,11 @@ def numbers(flag: str, text: str) -> tuple[float, ...]:
         return tuple(float(word) for word in words(text))
     except ValueError:
         raise ConfigError(f"--{flag} {text} is not a list of numbers, such as 2,2,1,1") from None
+
+
+def size_given(flag: str, text: str) -> int:
+    """Bytes: 6GiB, 6G, or a number of them."""
+    size = size_of(text) or size_of(f"{text}iB") or size_of(f"{text}B")
+    if not size:
+        raise ConfigError(f"{flag} {text!r} is not a size: write it like 6GiB or 500MB")
+    return int(size)

@@ -10,10 +10,9 @@ from pathlib import Path
 import weft.cluster
 import weft.graph
 import weft.report
-from weft.commands.flags import words
+from weft.commands.flags import size_given, words
 from weft.config import path_here
 from weft.errors import ConfigError, WeftError
-from weft.quantities import size_of
 
 _TABLES = (".parquet", ".pq", ".csv", ".tsv", ".txt", ".gz", ".bz2", ".zst")
 
@@ -103,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
             feature_dtype=args.feature_dtype,
             split=args.split,
             seed=args.seed or 0,
-            memory=_memory(args, "6GiB"),
+            memory=size_given("memory", args.memory or "6GiB"),
             overwrite=args.overwrite,
             progress=progress,
         )
@@ -119,14 +118,6 @@ def _check_no_effect(args: argparse.Namespace) -> None:
         raise ConfigError("--seed is of the split that --split draws: give that too, or drop --seed")
     if args.root is not None and not args.source.startswith("ogb:"):
         raise ConfigError(f"--root goes with ogb:NAME, and {args.source} is none: drop it")
-
-
-def _memory(args: argparse.Namespace, usual: str) -> int:
-    text = args.memory or usual
-    memory = size_of(text) or size_of(f"{text}iB") or size_of(f"{text}B")  # 6GiB, 6G or bytes
-    if not memory:
-        raise ConfigError(f"memory {text!r} is not a size: write it like 6GiB or 500MB")
-    return int(memory)
 
 
 def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
@@ -149,7 +140,7 @@ def _on_ray(args: argparse.Namespace, options: weft.graph.EdgeOptions) -> int:
         args.feature_dtype,
         args.parts,
         args.owner_column,
-        _memory(args, "1GiB"),
+        size_given("memory", args.memory or "1GiB"),
     )
     weft.graph.DirectoryWriter(args.out, overwrite=args.overwrite).check()
     with weft.cluster.tasks_on_ray(args.out, request.memory) as tasks, weft.report.StageProgress() as progress:

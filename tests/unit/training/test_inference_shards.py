@@ -78,6 +78,27 @@ def test_rows_are_written_some_at_a_time_as_all_at_once(graph, tmp_path, monkeyp
         assert (tmp_path / "b.npy").read_bytes() == whole
 
 
+def test_rows_beyond_the_memory_are_in_files_of_a_folder(graph, tmp_path, monkeypatch, capsys):
+    kept, made = trained(graph, tmp_path / "model"), inference.scratch_array
+    usual = by_one_process(graph, kept, "embeddings", tmp_path)
+    folders = []
+    monkeypatch.setattr(inference, "scratch_array", lambda *how: [folders.append(how[2]), made(*how)][1])
+    words = ["embed", graph.path, "--model", kept, "--out", tmp_path / "one.parquet", "--overwrite", "--threads", 1]
+    assert main([*map(str, [*words, "--memory", "1kB", "--scratch", tmp_path])]) == 0
+    assert set(folders) == {tmp_path} and pq.read_table(tmp_path / "one.parquet").equals(usual)
+    capsys.readouterr()
+    for more, said in (
+        ("--memory much", "memory 'much' is not a size"),
+        (f"--scratch {tmp_path}/none", "none is no folder: make it, or name another"),
+        (f"--on ray --out {tmp_path}/all --scratch {tmp_path}", "--scratch: on Ray rows go to files beside --out"),
+    ):
+        assert main([*map(str, words), *more.split()]) == 2
+        assert said in capsys.readouterr().err
+    flat = trained(graph, tmp_path / "flat", full_graph=True, plan="tp-decoupled")
+    assert main([*map(str, words), "--model", str(flat), "--memory", "1kB"]) == 2
+    assert "--memory would have no effect: a decoupled model takes all rows at once" in capsys.readouterr().err
+
+
 GCNII = """
 from torch import nn
 from torch_geometric.nn import GCN2Conv
