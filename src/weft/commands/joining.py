@@ -23,7 +23,9 @@ def add_meeting(parser: argparse.ArgumentParser) -> None:
     """How many workers a command has, and how they find each other: flags of commands that have no settings."""
     add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
     parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
-    add_number(parser, "--timeout", 60.0, "seconds to wait for other workers")
+    add_number(
+        parser, "--timeout", ParallelSettings.timeout, "seconds to wait for other workers, as `weft train` waits"
+    )
     parser.add_argument("--ports", help="ports that workers may listen at, such as 29500-29600 (default any)")
     parser.add_argument(
         "--tls", metavar="secret|FILE", help="encrypt what is sent, as `weft train --tls` (default not)"

@@ -17,7 +17,7 @@ import pytest
 from weft import cli, cluster, training
 from weft.commands import info
 from weft.commands.flags import add_settings, settings_given
-from weft.commands.joining import joined
+from weft.commands.joining import add_meeting, joined
 from weft.config import read_toml
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
@@ -292,6 +292,12 @@ def test_what_ends_a_run_at_its_end_is_said_before_it_is_planned(tmp_path, monke
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     assert cli.main(["train", str(tmp_path / "g"), "--fanouts", "2", "--out", str(tmp_path / "new" / "m")]) == 2
     assert re.search(r"takes [\d.]+ \w+, and the disk of \S+/m has 100 B: free some", capsys.readouterr().err)
+
+
+def test_all_commands_wait_equally_long_for_workers():
+    parser = argparse.ArgumentParser()
+    add_meeting(parser)
+    assert parser.parse_args([]).timeout == DEFAULTS["timeout"]
 
 
 def test_a_settings_file_is_utf_8_whatever_the_system_has(tmp_path, monkeypatch):
