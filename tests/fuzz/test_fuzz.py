@@ -1,5 +1,6 @@
 """Damaged files never crash a command, give a traceback, or change a run in silence (`make fuzz` tries for an hour)."""
 
+import json
 import signal
 import zlib
 
@@ -72,6 +73,9 @@ def test_verify_names_what_is_damaged(tmp_path, capsys):
     data = bytearray((tmp_path / "graph" / "features.npy").read_bytes())
     data[-1] ^= 1
     (tmp_path / "graph" / "features.npy").write_bytes(data)
+    assert main(["verify", str(tmp_path / "graph"), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [one["file"] for one in found if one["damage"]] == ["features.npy"] and found[0]["bytes"] > 0
     assert main(["verify", str(tmp_path / "graph")]) == 1
     out = capsys.readouterr().out
     (line,) = [line for line in out.splitlines() if line.startswith("features.npy")]

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 import time
 from dataclasses import asdict, replace
 from typing import Any
@@ -70,8 +71,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     add_task_flags(parser, plan=True)
-    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.formatter_class = _TableHelp
     parser.epilog = "methods:\n" + "\n".join(f"  {name:20}  {text}" for name, text in PARTITION_METHODS.help().items())
+
+
+class _TableHelp(argparse.HelpFormatter):
+    """Help whose text may have lines of names and what they are, each wrapped by itself as options are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        hanging = ((line, " " * 24 if line.startswith(" ") else indent) for line in text.splitlines())
+        return "\n".join(textwrap.fill(line, width, subsequent_indent=further) for line, further in hanging)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,7 @@
 """weft verify: is what is on disk still what was written?"""
 
 import argparse
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,22 +18,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder", type=weft.graph.graph_place, help="a graph, its parts, a trained model, or a folder of checkpoints"
     )
+    parser.add_argument("--json", action="store_true", help="print what was found as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Read all of it, print a table, and say by the exit code whether it is sound: 0, or 1 where something is damaged."""
+    """Read all of it, print what was found, and say by the exit code whether it is sound: 0, or 1 where some is damaged."""
     if weft.graph.is_address(args.folder):
         raise ConfigError(
             f"{args.folder} is an address, and `weft verify` reads a disk: `weft info {args.folder} --verify` fetches a "
             f"graph and checks all of it"
         )
     rows = list(_rows(args.folder))
+    damaged = [name for name, _, wrong in rows if wrong]
+    if args.json:
+        print(json.dumps([{"file": name, "bytes": size, "damage": wrong or None} for name, size, wrong in rows]))
+    else:
+        _show(args.folder, rows, len(damaged))
+    return 1 if damaged else 0
+
+
+def _show(folder: Path, rows: list[Row], damaged: int) -> None:
     width = max(len(name) for name, *_ in rows)
     for name, size, wrong in rows:
         print(f"{name:{width}}  {as_size(size):>10}  {wrong or 'sound'}")
-    damaged = [name for name, _, wrong in rows if wrong]
-    print(f"{args.folder}: {f'{len(damaged)} of {len(rows)} are damaged' if damaged else 'all is sound'}")
-    return 1 if damaged else 0
+    print(f"{folder}: {f'{damaged} of {len(rows)} are damaged' if damaged else 'all is sound'}")
 
 
 def _rows(folder: Path) -> Iterator[Row]:

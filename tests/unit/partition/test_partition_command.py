@@ -52,11 +52,15 @@ def partition(graph, tmp_path, capsys):
     return call
 
 
-def test_flags_are_frozen(capsys):
+def test_flags_are_frozen(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     with pytest.raises(SystemExit):
         cli.main(["partition", "--help"])
     told = capsys.readouterr().out
     assert set(re.findall(r"--[a-z-]+", told)) == {*FLAGS, "--help"}
+    assert max(map(len, told.splitlines())) <= 80
+    methods = " ".join(told.split("methods:")[1].split())
+    assert "range ranges of ids, in the order of the import given owners that a column" in methods
 
 
 def test_a_method_is_chosen_and_said(partition):
