@@ -65,13 +65,13 @@ def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:
         raise InputError(f"edge_features has {len(features)} rows for {edges} edges: give one for each")
 
 
-def check_values(graph: "Graph") -> None:
-    """All values of a graph in memory within their bounds."""
+def check_values(graph: "Graph", *, mapped: bool = True) -> None:
+    """All values of a graph in memory within their bounds; `mapped`: those of memory-mapped files, too."""
     features = graph.features
     arrays = {name: getattr(graph, name) for name in _CHECKS if name != "features"}
     tables = features.tables if isinstance(features, HeteroFeatures) else (features,)
     for name, array in [*arrays.items(), *(("features", table) for table in tables)]:
-        if array is not None and array.size:
+        if array is not None and array.size and (mapped or not isinstance(array, np.memmap)):
             rows = max(1, _CHUNK * len(array) // array.size)
             for first in range(0, len(array), rows):
                 _CHECKS[name](graph, array[first : first + rows], first)

@@ -23,7 +23,7 @@ def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeou
     if isinstance(graph, Data | HeteroData):
         return Graph.from_pyg(graph)
     if isinstance(graph, Graph):
-        return graph
+        return graph.checked()
     if not isinstance(graph, str | Path):
         raise GraphFormatError(
             f"{type(graph).__name__} is no graph that Weft reads: give a folder of one, an address, a weft.Graph, or PyG's "

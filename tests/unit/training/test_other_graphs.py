@@ -1,7 +1,9 @@
 """Exact inference on other graphs than the one that was trained on."""
 
 import warnings
+from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +12,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GCNConv
 
 import weft
-from weft.errors import GraphFormatError, ModelError
+from weft.errors import GraphFormatError, InputError, ModelError
+from weft.graph import checks
 from weft.training import infer  # before modules are made, so that what PyG generates for them is kept in memory
 
 
@@ -97,3 +100,32 @@ def test_what_is_no_graph_is_refused_in_a_sentence():
             weft.Loader(given)
         with pytest.raises(GraphFormatError, match="is no graph that Weft reads"):
             infer(GCN(3, 4, 2, 3), given)
+
+
+@pytest.mark.parametrize("source", [3, 5_000_000, -1])
+def test_a_graph_made_by_hand_has_no_source_that_is_no_vertex(source):
+    vertices = {"labels": np.zeros(3, np.int32), "split": np.zeros(3, np.uint8), "num_classes": 2}
+    indices = np.array([1, source, 0], np.int32)
+    graph = weft.Graph(np.arange(4), indices, features=np.ones((3, 3), np.float32), **vertices)
+    model = GCN(3, 4, 2, 2)
+    for begin in (lambda: weft.train(graph, model), lambda: weft.Loader(graph), lambda: infer(model, graph)):
+        with pytest.raises(InputError, match=f"edge 1 comes from vertex {source}, but ids are 0 to 2"):
+            begin()
+
+
+def test_what_a_graph_holds_is_looked_at_once(tmp_path, monkeypatch):
+    seen = []
+    monkeypatch.setitem(checks._CHECKS, "indices", lambda graph, piece, first: seen.append(first))
+    made, model = weft.Graph.from_pyg(graph_of(30)), GCN(3, 4, 2, 3)
+    made.save(tmp_path / "graph")
+    graph = weft.Graph.open(tmp_path / "graph")
+    assert len(seen) == 2
+    for one in (made, graph, replace(graph, num_classes=3)):
+        infer(model, one)
+    assert len(seen) == 2
+    by_hand = weft.Graph(made.indptr, made.indices, features=made.features)
+    infer(model, by_hand)
+    infer(model, by_hand)
+    assert len(seen) == 3
+    with pytest.raises(InputError, match="feature 0 of vertex 0 is nan"):
+        infer(model, replace(graph, features=np.full((30, 3), np.nan)))
