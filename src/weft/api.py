@@ -15,7 +15,7 @@ from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
-from weft.plan import Settings, check_own_model, check_workers
+from weft.plan import Plan, Settings, check_own_model, check_workers
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
 from weft.training import (
@@ -38,7 +38,7 @@ from weft.training import (
 
 def train(
     graph: Graph | Data | HeteroData | str | Path,
-    model: nn.Module | None = None,
+    model: nn.Module | str | None = None,
     *,
     objective: Objective | None = None,
     listen: Callable[[Event], None] | None = None,
@@ -49,16 +49,17 @@ def train(
     Of a partitioned graph at an address (`s3://...`) each host fetches what its own workers read.
 
     Under torchrun every process calls this, and they train together; `on="ray", workers=8` starts workers on Ray's nodes.
-    Without a model, `model="sage"` (or another name) among the settings says which one is built. What is learned are
-    labels, unless `task` says otherwise, or `objective`. `loss` may be a function of rows and labels that gives a number
-    for each vertex. `listen` is told of the run's events (`weft.training.EpochEnded` and others), on the first worker.
+    In place of a model, a name such as `model="sage"` says which one is built. What is learned are labels, unless `task`
+    says otherwise, or `objective`. `loss` may be a function of rows and labels that gives a number for each vertex, `plan`
+    a `weft.Plan`. `listen` is told of the run's events (`weft.training.EpochEnded` and others), on the first worker.
     """
     if not is_address(graph):
         graph = as_graph(graph, World(), 0.0)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
-    if isinstance(device := settings.get("device"), torch.device):
-        settings["device"] = str(device)
+    for key, kind in (("device", torch.device), ("plan", Plan)):
+        if isinstance(settings.get(key), kind):
+            settings[key] = str(settings[key])
     if callable(settings.get("loss")):
         if objective is not None:
             raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")
