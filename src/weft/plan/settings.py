@@ -57,6 +57,7 @@ OUR_NAMES = {other: key for key, others in _OTHER_NAMES.items() for other in oth
 _WHERE = {
     "training batches always are": "shuffle",
     "weft.Loader takes seeds=, or split=": "input_nodes",
+    "give them one by one, as lr=0.01, or by group, as optimisation={'lr': 0.01}": "settings",
     "weft.Graph.from_pyg(data, leave_out=...) makes a graph without some arrays": "leave_out",
     "weft.train trains the model in place: save it with torch, or set checkpoint": "out",
     "it goes into a loop of your own: weft.Loader, weft.parallel": (

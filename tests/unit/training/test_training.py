@@ -616,6 +616,16 @@ class TestMistakes:
         data = Data(torch.randn(60, 3), edges, y=torch.arange(60) % 2, train_mask=torch.arange(60) < 40)
         assert len(weft.train(data, GraphSAGE(3, 4, 2, 2), epochs=2).history) == 2
 
+    def test_a_plan_may_be_an_object_and_settings_a_group(self, graph):
+        events = []
+        few = {"fanouts": [2, 2], "optimisation": {"epochs": 1, "lr": 0.5}, "listen": events.append}
+        weft.train(graph, "gcn", **few)
+        assert events[0].settings["lr"] == 0.5
+        with pytest.raises(ConfigError, match="plan means nothing to a run of one worker"):  # which it is taken to be
+            weft.train(graph, "gcn", plan=weft.Plan(("pull", "local")), **few)
+        with pytest.raises(ConfigError, match=r"no setting 'settings'; give them .* optimisation={'lr': 0.01}"):
+            weft.train(graph, settings=Settings.of(lr=0.5))
+
     def test_a_graph_without_features_is_refused(self, graph):
         rest = {"labels": graph.labels, "split": graph.split, "num_classes": 5}
         bare = weft.Graph(graph.indptr, graph.indices, **rest)
