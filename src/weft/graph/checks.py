@@ -25,6 +25,7 @@ Check = Callable[["Graph", np.ndarray, int], object]  # some rows of an array, a
 
 def check_shapes(graph: "Graph") -> None:
     """What must hold for a graph to be opened; cheap whatever its size."""
+    _check_lists(graph.indptr, graph.indices)
     vertices, edges = graph.num_vertices, graph.num_edges
     if vertices < 1:
         raise InputError("the graph is empty: it needs at least one vertex")
@@ -56,6 +57,15 @@ def check_shapes(graph: "Graph") -> None:
         raise GraphFormatError(
             f"the owners' shares are not {graph.num_owners} positive numbers, one for each: partition the graph again"
         )
+
+
+def _check_lists(indptr: np.ndarray, indices: np.ndarray) -> None:
+    for name, array, kinds in (("indptr", indptr, ["int64"]), ("indices", indices, ["int32", "int64"])):
+        if not isinstance(array, np.ndarray) or array.ndim != 1 or array.dtype not in kinds:
+            got = f"of {array.dtype} and shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
+            raise InputError(
+                f"{name} is {got}: give a row of {' or '.join(kinds)}, a numpy array; Graph.from_arrays makes it of edges"
+            )
 
 
 def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:

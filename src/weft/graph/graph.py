@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 import numpy as np
 import pyarrow as pa
 
+from weft.config import path_here
 from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
@@ -290,8 +291,10 @@ class Graph:
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the graph as a directory, all or nothing."""
+        if not isinstance(path, str | Path):
+            raise InputError(f"a graph is saved in a folder, and path is a {type(path).__name__}: name one")
         self.whole()
-        with DirectoryWriter(Path(path), overwrite=overwrite) as directory:
+        with DirectoryWriter(path_here(path), overwrite=overwrite) as directory:
             types = self.features.types if isinstance(self.features, HeteroFeatures) else None
             directory.cuts = shard_rows(self.bounds, arrays_of(self.features), types)
             directory.add(**{name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)})

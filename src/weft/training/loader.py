@@ -87,9 +87,7 @@ class Loader:
         given |= options
         if isinstance(plan, Plan) and "loaders" in given and not given.get("full_graph"):  # as many as it makes ready
             given.setdefault("prefetch", plan.prefetch)
-        if settings is not None and given:
-            raise ConfigError(f"{', '.join(given)} would have no effect beside settings: put them among these")
-        self.settings = settings or Settings.read(given, "Loader")
+        self.settings = _read(settings, given)
         if settings is None:
             check_loader(self.settings, plan if isinstance(plan, Plan) else None)
             _check_beside(self.settings, objective, seeds, split)
@@ -347,6 +345,17 @@ def _check_dealt_out_by_weft(comm: Communicator, what: str, vertices: Sequence[n
                 f"{what}: worker {worker} was given {other}, worker 0 {int(given[0][0]):,}: give all of them to each "
                 f"worker, for Weft deals them out"
             )
+
+
+def _read(settings: Settings | None, given: dict[str, Any]) -> Settings:
+    """All settings that were given at once, or some by key."""
+    if settings is None:
+        return Settings.read(given, "Loader")
+    if not isinstance(settings, Settings):
+        raise ConfigError(f"settings is a {type(settings).__name__}: give weft.Settings.of(batch_size=1024)")
+    if given:
+        raise ConfigError(f"{', '.join(given)} would have no effect beside settings: put them among these")
+    return settings
 
 
 def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertices | None, split: str) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from weft.cli import main
 from weft.config import check_writable
-from weft.errors import GraphFormatError, InputError, StorageError
+from weft.errors import GraphFormatError, InputError, StorageError, WeftError
 from weft.graph import (
     DirectoryWriter,
     Graph,
@@ -532,3 +532,17 @@ def test_places_that_nothing_can_be_written_to_are_refused_at_once(tmp_path, nam
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(StorageError, match=r"links that lead to themselves|a name of more than 200 bytes"):
         check_writable(tmp_path / name)
+
+
+def test_what_is_no_list_and_no_folder_is_refused(tmp_path):
+    ends, sources = np.arange(2), np.zeros(1, np.int32)
+    graph = Graph(ends, sources)
+    for made, match in (
+        (lambda: Graph(1, sources), "indptr is int: give a row of int64, a numpy array"),
+        (lambda: Graph(ends, sources[None]), r"indices is of int32 and shape \(1, 1\): give a row of int32 or int64"),
+        (lambda: Graph(ends, sources / 1), "indices is of float64"),
+        (lambda: graph.save(None), "a graph is saved in a folder, and path is a NoneType"),
+        (lambda: graph.save("s3://bucket/graph"), "is an address"),
+    ):
+        with pytest.raises(WeftError, match=match):
+            made()

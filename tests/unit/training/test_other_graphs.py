@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GCNConv
 
 import weft
-from weft.errors import GraphFormatError, InputError, ModelError
+from weft.errors import ConfigError, GraphFormatError, InputError, ModelError
 from weft.graph import checks
 from weft.training import infer  # before modules are made, so that what PyG generates for them is kept in memory
 
@@ -129,3 +129,13 @@ def test_what_a_graph_holds_is_looked_at_once(tmp_path, monkeypatch):
     assert len(seen) == 3
     with pytest.raises(InputError, match="feature 0 of vertex 0 is nan"):
         infer(model, replace(graph, features=np.full((30, 3), np.nan)))
+
+
+def test_what_is_no_objective_and_no_settings_is_refused_in_a_sentence():
+    graph, model = weft.Graph.from_pyg(graph_of(30)), GCN(3, 4, 2, 2)
+    for begin in (weft.train, lambda *given, **more: weft.Loader(graph, **more)):
+        with pytest.raises(ConfigError, match=r"objective is a str, and no weft\.Objective: .* task='link'"):
+            begin(graph, model, objective="link")
+    for begin in (weft.Trainer, lambda graph, model, settings: weft.Loader(graph, settings=settings)):
+        with pytest.raises(ConfigError, match=r"settings is a dict: give weft\.Settings\.of"):
+            begin(graph, model, {"lr": 1})

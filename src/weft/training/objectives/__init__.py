@@ -62,6 +62,8 @@ def objective_for(graph: Graph, settings: Settings) -> Objective:
 
 def names_other_task(settings: Settings, objective: Objective | None) -> bool:
     """Do settings name what is learned, other than by an objective of one's own, or one that goes by links' settings?"""
+    if objective is not None:
+        _check_is_one(objective)
     same = objective is not None and objective.of_links and settings.of_links
     return settings.task.name != VertexObjective.name and not same
 
@@ -120,6 +122,10 @@ def wrapped_by(objective: Objective, model: nn.Module, settings: Settings) -> nn
 def _check_is_one(objective: Objective) -> None:
     if isinstance(objective, type):
         raise ConfigError(f"objective is a class: give one of it, {objective.__name__}()")
+    if not isinstance(objective, Objective):
+        raise ConfigError(
+            f"objective is a {type(objective).__name__}, and no weft.Objective: give one, or a name as task='link'"
+        )
 
 
 def check_trained(objective: Objective, model: nn.Module) -> None:
