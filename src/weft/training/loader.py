@@ -114,6 +114,7 @@ class Loader:
         self._epoch, self._batch = 0, 0  # where it stands
         self._loop: object = None  # that goes over it now
         self._schedule_state: ScheduleState | None = None
+        self._closed = False
         self.latest: Feed | None = None  # what makes batches ready, of the model given last; None: of none
         self.read = self.mode.read  # feature rows that this worker read so far, by where they were
 
@@ -138,7 +139,7 @@ class Loader:
         state = self._schedule_state
         self.close()
         self.latest = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
-        self.plan = self.latest.team.plan
+        self._closed, self.plan = False, self.latest.team.plan
         self.latest.schedule.restore(state)
 
     def _warn(self, text: str) -> None:
@@ -266,9 +267,8 @@ class Loader:
     def feed(self) -> Feed:
         """What makes batches ready."""
         if self.latest is None:
-            raise ConfigError(
-                "this loader has no model yet, on which its plan depends: call run = weft.parallel(model, loader) first"
-            )
+            why = "was closed" if self._closed else "has no model yet, on which its plan depends"
+            raise ConfigError(f"this loader {why}: call run = weft.parallel(model, loader) first")
         return self.latest
 
     def rows_read(self) -> dict[str, int]:
@@ -280,7 +280,7 @@ class Loader:
 
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
-        self._loop = None
+        self._loop, self._closed = None, True
         if self.latest is not None:
             self.latest.close()
             self.latest.store.let_go()  # before another plan's is filled, for both may not fit

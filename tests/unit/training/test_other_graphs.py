@@ -139,3 +139,17 @@ def test_what_is_no_objective_and_no_settings_is_refused_in_a_sentence():
     for begin in (weft.Trainer, lambda graph, model, settings: weft.Loader(graph, settings=settings)):
         with pytest.raises(ConfigError, match=r"settings is a dict: give weft\.Settings\.of"):
             begin(graph, model, {"lr": 1})
+
+
+def test_a_loader_that_was_closed_is_told_to_be():
+    data = graph_of(30)
+    data.y, data.train_mask = torch.zeros(30, dtype=torch.int64), torch.ones(30, dtype=torch.bool)
+    loader, model = weft.Loader(data, [2, 2], 10), GCN(3, 4, 2, 2)
+    with pytest.raises(ConfigError, match=r"this loader has no model yet, .*: call run = weft\.parallel"):
+        next(iter(loader))
+    weft.parallel(model, loader).close()
+    with pytest.raises(ConfigError, match=r"this loader was closed: call run = weft\.parallel"):
+        next(iter(loader))
+    run = weft.parallel(model, loader)
+    assert len(run(next(iter(loader)))) == 10
+    run.close()
