@@ -34,6 +34,7 @@ from weft.placements import Cooperation
 from weft.plan import Settings, tp_decoupled
 from weft.quantities import size_of
 from weft.scratch import scratch_array
+from weft.threads import usual_threads
 from weft.training.fetching import as_graph
 from weft.training.models import dtype_for, unused_by
 
@@ -64,8 +65,9 @@ def infer(
 ) -> Inference:
     """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
-    `dtype`: of the arithmetic; None: the model's. Rows of all vertices are kept in memory up to `memory` (bytes, or text
-    such as "2GB"), beyond that in temporary files under `scratch`. Of a link predictor it is the encoder that runs.
+    `dtype`: of the arithmetic; None: the model's. `threads`: 0 is one for each core that it may use. Rows of all vertices
+    are kept in memory up to `memory` (bytes, or text such as "2GB"), beyond that in temporary files under `scratch`. Of a
+    link predictor it is the encoder that runs.
     """
     model = encoder_of(model)
     check_can_run(model)
@@ -77,13 +79,13 @@ def infer(
     scratch = None if scratch is None else Path(scratch)
     if scratch is not None and not scratch.is_dir():
         raise ConfigError(f"scratch = {scratch} is no folder: make it, or name another")
-    if not isinstance(threads, int) or threads < 1:
-        raise ConfigError(f"threads = {threads!r} is no number of threads: give one from 1 on")
+    if not isinstance(threads, int) or threads < 0:
+        raise ConfigError(f"threads = {threads!r} is no number of threads: give one, or 0 for one for each core")
     graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
     graph.features_to_train_on()  # of which there must be some
     for text in unused_by(model, graph):
         warnings.warn(text, stacklevel=2)
-    return inferred(model, graph, dtype, threads, limit, scratch)
+    return inferred(model, graph, dtype, threads or usual_threads(), limit, scratch)
 
 
 def inferred(

@@ -1328,6 +1328,7 @@ def test_what_inference_is_told_as_training_is(graph, tmp_path):
         model = GraphSAGE(graph.num_features, 4, 1, graph.num_classes).double()
     exact = weft.infer(model, graph, dtype=torch.float64, memory=1 << 20).outputs
     assert np.array_equal(exact, weft.infer(model, graph, dtype="float64", memory="1MiB").outputs)
+    assert np.array_equal(exact, weft.infer(model, graph, threads=0).outputs)
     for given, words in (
         ({"dtype": "half"}, "dtype = 'half' is not possible"),
         ({"dtype": "float32"}, r"dtype is torch.float32, but the model has parameters of torch.float64: call model.to"),
