@@ -159,7 +159,10 @@ class DirectoryWriter:
         check_writable(self.path)
         remove_leftovers(self.path)
         if self.path.exists() and not self._overwrite:
-            raise StorageError(f"{self.path} exists already: choose another name, or overwrite it with --overwrite")
+            raise StorageError(
+                f"{self.path} exists already: choose another name, or overwrite it with --overwrite (in Python "
+                f"overwrite=True)"
+            )
         if not self.path.exists():
             return
         if not (self.path / MANIFEST).exists() and any(self.path.iterdir()):

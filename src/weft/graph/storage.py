@@ -250,7 +250,7 @@ def _take_free_name(new: Path, path: Path) -> None:
     if failed is not None and (failed == errno.EEXIST or os.path.lexists(path)):
         raise StorageError(
             f"{path} exists by now, though it did not when this began: another process made it meanwhile; choose another "
-            f"name, or replace it with --overwrite"
+            f"name, or replace it with --overwrite (in Python overwrite=True)"
         )
     if failed is not None:
         os.rename(new, path)

@@ -99,7 +99,8 @@ def check_new(kept: CheckpointSettings) -> None:
         )
     if kept.folder is not None and not kept.resume and _steps(kept.folder):
         raise TrainingError(
-            f"{kept.folder} holds checkpoints of an earlier run: go on from them with --resume, or choose another folder"
+            f"{kept.folder} holds checkpoints of an earlier run: go on from them with --resume (in Python resume=True), or "
+            f"choose another folder"
         )
 
 

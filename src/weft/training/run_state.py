@@ -361,7 +361,7 @@ class RunState:
         where = f"stopped after epoch {progress.epoch + 1}, batch {progress.batch} of {batches}"
         if self._folder is None:
             return f"{where}; nothing was saved, for no checkpoint folder is set"
-        return f"{where}; go on with --resume"
+        return f"{where}; go on with --resume (in Python resume=True)"
 
 
 def _copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

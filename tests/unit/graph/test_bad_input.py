@@ -543,6 +543,7 @@ def test_what_is_no_list_and_no_folder_is_refused(tmp_path):
         (lambda: Graph(ends, sources / 1), "indices is of float64"),
         (lambda: graph.save(None), "a graph is saved in a folder, and path is a NoneType"),
         (lambda: graph.save("s3://bucket/graph"), "is an address"),
+        (lambda: graph.save(tmp_path), r"overwrite it with --overwrite \(in Python overwrite=True\)"),
     ):
         with pytest.raises(WeftError, match=match):
             made()

@@ -425,6 +425,8 @@ class TestResuming:
         run(graph, epochs=1, checkpoint=where)
         with pytest.raises(TrainingError, match=r"earlier run: go on from them with --resume"):
             run(graph, epochs=1, checkpoint=where)
+        with pytest.raises(TrainingError, match=r"\(in Python resume=True\)"):
+            run(graph, epochs=1, checkpoint=where)
         with pytest.raises(TrainingError, match=r"other settings: lr = 0.003 \(now 0.1\)"):
             run(graph, epochs=1, checkpoint=where, resume=True, lr=0.1)
         communities(tmp_path / "other", vertices=1500, edges=20_000, width=12, classes=5, train=0.4, seed=9)
