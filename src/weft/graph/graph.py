@@ -2,9 +2,9 @@
 
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.csr import sums_by_source
-from weft.graph.directory import DirectoryWriter, Facts, map_array, read_manifest
+from weft.graph.directory import DirectoryWriter, Facts, Manifest, map_array, read_manifest
 from weft.graph.edge_features import edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of, shard_rows
@@ -61,6 +61,7 @@ class Graph:
     class_names: tuple[str, ...] | None = None
     path: Path | None = None
     remote: RemoteGraph | None = None  # where the rest of its features comes from; None: all are here
+    _mapped: str | None = field(default=None, init=False, compare=False)  # the sum of the folder that it is as a whole
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():  # a transposed table, or some of its columns, becomes one of its own
@@ -230,7 +231,7 @@ class Graph:
         manifest = read_manifest(path)
         arrays = {name: map_array(path, name, entry) for name, entry in manifest.arrays.items()}
         try:
-            return cls(
+            graph = cls(
                 arrays["indptr"],
                 arrays["indices"],
                 features=features_of(arrays),
@@ -245,6 +246,14 @@ class Graph:
             )
         except InputError as error:
             raise GraphFormatError(f"the arrays of {path} do not fit together: {error}") from error
+        object.__setattr__(graph, "_mapped", _sum_of(manifest))
+        return graph
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
+        """Pickled, the graph of a folder is the folder's path, which is to be there where it is read: rows stay in files."""
+        if self.path is None or self._mapped is None or self.remote is not None:
+            return super().__reduce_ex__(protocol)
+        return _mapped_again, (type(self), self.path.absolute(), self._mapped)
 
     @cached_property
     def out_degrees(self) -> np.ndarray:
@@ -264,7 +273,7 @@ class Graph:
     @property
     def checksum(self) -> str:
         """What differs where anything of two graph directories does; of a graph in memory, its identity."""
-        return self.identity if self.path is None else f"{zlib.crc32(repr(read_manifest(self.path)).encode()):08x}"
+        return self.identity if self.path is None else _sum_of(read_manifest(self.path))
 
     def checked(self) -> Self:
         """The same graph, all values within their bounds: looked at once, but for files, which were when it was opened."""
@@ -406,6 +415,17 @@ class Graph:
 def edge_arrays(graph: object) -> dict[str, np.ndarray]:
     """What a graph, or what stands in for one, holds of each edge, by name."""
     return {name: array for name in OF_EDGES if (array := getattr(graph, name, None)) is not None}
+
+
+def _mapped_again(kind: type[Graph], path: Path, mapped: str) -> Graph:
+    graph = kind.mapped(path)
+    if graph._mapped != mapped:
+        raise GraphFormatError(f"{path} holds another graph than the one that was pickled: open it by its path")
+    return graph
+
+
+def _sum_of(manifest: Manifest) -> str:
+    return f"{zlib.crc32(repr(manifest).encode()):08x}"
 
 
 def _tuple(names: Sequence[str] | None) -> tuple[str, ...] | None:

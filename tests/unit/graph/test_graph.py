@@ -1,5 +1,7 @@
 """Graphs in memory and on disk, and the generators."""
 
+import copy
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
-from weft.errors import ConfigError, InputError
+from weft.errors import ConfigError, GraphFormatError, InputError
 from weft.graph import Graph, communities, graph_statistics, rmat, text_column
 
 
@@ -164,3 +166,21 @@ def test_features_that_are_views_are_read_as_they_are(name):
         assert table.flags.c_contiguous and np.array_equal(table, rows[:, : table.shape[1]])
     graph = Graph.from_arrays(edges.numpy(), features=rows.numpy())
     assert Graph(graph.indptr, graph.indices, features=view.numpy()).features.flags.c_contiguous
+
+
+def test_a_graph_of_a_folder_is_pickled_as_its_path(tmp_path, monkeypatch):
+    edges = np.array([[0, 1], [1, 2]])
+    made = Graph.from_arrays(edges, features=np.ones((3, 500), np.float32), labels=np.arange(3))
+    made.save(tmp_path / "g")
+    monkeypatch.chdir(tmp_path)
+    opened = Graph.open("g")
+    text = pickle.dumps(opened)
+    assert len(text) < 500 and len(pickle.dumps(made)) > 6000
+    monkeypatch.chdir("/")
+    for again in (pickle.loads(text), copy.deepcopy(pickle.loads(text))):
+        assert isinstance(again.features, np.memmap) and np.array_equal(again.features, made.features)
+    changed = pickle.loads(pickle.dumps(replace(opened, labels=np.zeros(3, np.int32))))
+    assert changed.labels.tolist() == [0, 0, 0] and np.array_equal(changed.indices, made.indices)
+    Graph.from_arrays(edges, features=np.zeros((3, 500), np.float32)).save(tmp_path / "g", overwrite=True)
+    with pytest.raises(GraphFormatError, match="holds another graph than the one that was pickled"):
+        pickle.loads(text)
