@@ -5,7 +5,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -141,6 +141,11 @@ class Loader:
         self.latest = self.mode.feed(model, plan, self.fanouts, None if reads is None else reads(plan))
         self._closed, self.plan = False, self.latest.team.plan
         self.latest.schedule.restore(state)
+
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "a loader can't be pickled or copied, for it has threads: make one in the process that goes over it"
+        )
 
     def _warn(self, text: str) -> None:
         """Tell of what is left unused, once for all workers."""

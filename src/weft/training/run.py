@@ -196,6 +196,11 @@ class Run:
             self.sync.follow(rows)
         return rows
 
+    def __getstate__(self) -> NoReturn:
+        raise TypeError(
+            "a run can't be pickled or copied, for its loader has threads: keep the model, by its state_dict()"
+        )
+
     def __getattr__(self, name: str) -> NoReturn:
         """What a model has, and DistributedDataParallel."""
         raise AttributeError(

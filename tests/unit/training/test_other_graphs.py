@@ -1,5 +1,6 @@
 """Exact inference on other graphs than the one that was trained on."""
 
+import pickle
 import warnings
 from dataclasses import replace
 
@@ -141,7 +142,7 @@ def test_what_is_no_objective_and_no_settings_is_refused_in_a_sentence():
             begin(graph, model, {"lr": 1})
 
 
-def test_a_loader_that_was_closed_is_told_to_be():
+def test_a_loader_tells_that_it_was_closed_and_that_it_stays_here():
     data = graph_of(30)
     data.y, data.train_mask = torch.zeros(30, dtype=torch.int64), torch.ones(30, dtype=torch.bool)
     loader, model = weft.Loader(data, [2, 2], 10), GCN(3, 4, 2, 2)
@@ -152,4 +153,7 @@ def test_a_loader_that_was_closed_is_told_to_be():
         next(iter(loader))
     run = weft.parallel(model, loader)
     assert len(run(next(iter(loader)))) == 10
+    for one, words in ((loader, "make one in the process that goes over it"), (run, "keep the model")):
+        with pytest.raises(TypeError, match=f"can't be pickled or copied, .*: {words}"):
+            pickle.dumps(one)
     run.close()
