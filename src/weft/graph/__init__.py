@@ -40,6 +40,8 @@ if TYPE_CHECKING:
         steps_of,
         sum_of,
         why_no_cache,
+        with_sum,
+        without_sum,
         written_beside,
     )
     from weft.graph.tables import owner_column, source_from_tables

@@ -29,6 +29,7 @@ from weft.threads import PARSING
 _HERE, _NOREPLACE, _EXCHANGE = -100, 1, 2  # of renameat2
 _LEFT = 86_400.0  # seconds without a write, after which a writer that can't be seen from here counts as gone
 _CHUNK = 1 << 22  # bytes read at a time
+_SUM = b"# crc32 = %08x\n"
 _NUMPYS = re.compile(r"\d+ requested and \d+ written")  # what numpy says of a full disk
 
 
@@ -274,6 +275,17 @@ def sum_of(file: str | Path, start: int = 0, end: float = math.inf) -> int:
             crc = zlib.crc32(piece, crc)
             start += len(piece)
     return crc
+
+
+def with_sum(data: bytes) -> bytes:
+    """A file's bytes with a last line that is their sum: a comment to TOML."""
+    return data + _SUM % zlib.crc32(data)
+
+
+def without_sum(data: bytes) -> bytes | None:
+    """The bytes that `with_sum` was given; None where they are not as they were written."""
+    written = data[: -len(_SUM % 0)]
+    return written if data.endswith(_SUM % zlib.crc32(written)) else None
 
 
 def load_npy(file: Path) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 import copy
 import io
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from weft.graph import forget_steps, named_errors, steps_folder, written_beside
+from weft.graph import forget_steps, named_errors, steps_folder, with_sum, without_sum, written_beside
 
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 
@@ -47,7 +46,7 @@ class CheckpointedSteps:
         data = io.BytesIO()
         np.save(data, found)
         with written_beside(file) as beside:
-            beside.write_bytes(data.getvalue() + _sum(data.getvalue()))
+            beside.write_bytes(with_sum(data.getvalue()))
         return found
 
     def forget(self) -> None:
@@ -60,9 +59,5 @@ def _read(file: Path) -> np.ndarray | None:
     if not file.exists():
         return None
     with named_errors(file, "reading"):
-        data = file.read_bytes()
-    return np.load(io.BytesIO(data[:-4]), allow_pickle=False) if _sum(data[:-4]) == data[-4:] else None
-
-
-def _sum(data: bytes) -> bytes:
-    return zlib.crc32(data).to_bytes(4, "little")
+        data = without_sum(file.read_bytes())
+    return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)

@@ -4,7 +4,6 @@ import difflib
 import json
 import math
 import tomllib
-import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -14,12 +13,11 @@ from pathlib import Path
 from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.exchange import Communicator
-from weft.graph import written_beside
+from weft.graph import with_sum, without_sum, written_beside
 from weft.planner.cluster import FASTEST, KINDS, MOST_WORKERS, NEVER, PIECE_BYTES, TIMED, Cluster, Device, Host, Link
 from weft.quantities import as_bits, as_seconds, as_size, bandwidth_of, size_of
 
 VERSION = 1
-_SUM = "# crc32 = "  # and the sum of all that is before it, in a file that nobody edits
 
 _HEAD = """\
 # A cluster, as Weft's planner knows it. `weft probe --out FILE` measures one and writes this; edit it, or write one by hand.
@@ -51,31 +49,20 @@ def read_cluster(path: str | Path) -> Cluster:
 
 
 def write_cluster(path: str | Path, cluster: Cluster, *, summed: bool = False) -> None:
-    """Write a cluster to a file, all or nothing; `summed`: with the sum of its text, for one that nobody edits."""
-    text = cluster_text(cluster)
+    """Write a cluster to a file, all or nothing; `summed`: with the sum of its bytes, for one that nobody edits."""
+    data = cluster_text(cluster).encode()
     with written_beside(path_here(path)) as beside:
-        beside.write_text(with_sum(text) if summed else text, encoding="utf-8")
+        beside.write_bytes(with_sum(data) if summed else data)
 
 
 def check_sum(path: Path) -> None:
     """Refuse a file that is not as it was written, with its sum."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        data = path.read_bytes()
     except OSError as error:  # it was removed meanwhile
         raise ConfigError(f"{path} can't be read ({error.strerror})") from None
-    if without_sum(text) is None:
+    if without_sum(data) is None:
         raise ConfigError(f"{path} is damaged, or was edited: its checksum differs")
-
-
-def with_sum(text: str) -> str:
-    """A text with a last line that is its sum."""
-    return f"{text}{_SUM}{zlib.crc32(text.encode()):08x}\n"
-
-
-def without_sum(text: str) -> str | None:
-    """The text that `with_sum` was given; None where it is not as it was written."""
-    written = text[: text.rfind(_SUM)]
-    return written if text == with_sum(written) else None
 
 
 def cluster_text(cluster: Cluster) -> str:

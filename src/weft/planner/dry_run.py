@@ -403,18 +403,6 @@ class DryRun:
         found[vertices] = times
         return found
 
-    def may_have_read(self, read: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> bool:
-        """May this be what an earlier run of the same read?"""
-        most = self._workers.owners.vertices
-        return read.keys() == set(STATES if self._by_reads else ()) and all(
-            vertices.ndim == 1
-            and vertices.shape == times.shape
-            and vertices.dtype == self._graph.indices.dtype
-            and times.dtype == np.float32
-            and (not len(vertices) or 0 <= vertices.min() <= vertices.max() < most)
-            for vertices, times in read.values()
-        )
-
     def _read_of_all(self, state: str) -> tuple[np.ndarray, np.ndarray]:
         """The inputs that the workers of this process read, and how often."""
         times = np.zeros(self._workers.owners.vertices)

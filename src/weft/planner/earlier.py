@@ -25,11 +25,10 @@ from torch.nn.parameter import is_lazy
 
 import weft
 from weft.errors import ConfigError
-from weft.graph import Graph, cache_folder
+from weft.graph import Graph, cache_folder, with_sum, without_sum
 from weft.nn import plain_state
 from weft.plan import Plan
 from weft.planner.cluster import Cluster
-from weft.planner.cluster_file import with_sum, without_sum
 from weft.planner.counts import Shape
 from weft.planner.kept import is_recent, keep, number_of, numbers_of_all, traits_of_machine
 from weft.planner.loads import LayerCost, ModelCost
@@ -102,7 +101,7 @@ class Earlier:
 
         def sound() -> dict[str, Any] | None:
             try:
-                said = json.loads(without_sum(self._path.read_text(encoding="utf-8")) or "{}") if self._path else {}
+                said = json.loads(without_sum(self._path.read_bytes()) or "{}") if self._path else {}
                 if len(_cost_of(said["cost"]).layers) != self._depth:
                     return None
                 pairs = [[plan, factor] for plan, factor in said["factors"]]
@@ -122,7 +121,7 @@ class Earlier:
         text = json.dumps(
             {"measured": self._measured, "cost": self._found, "factors": factors, "rates": self._later_rates}
         )
-        keep(self._path, with_sum(f"{text}\n").encode(), _FILES)
+        keep(self._path, with_sum(f"{text}\n".encode()), _FILES)
 
 
 def code_of(model: nn.Module) -> list[int] | None:

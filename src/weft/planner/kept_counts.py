@@ -5,7 +5,6 @@ Counts of links are not kept: their examples are drawn, which takes as long.
 
 import io
 import json
-import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,9 +16,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from weft import __version__, _kernels
-from weft.errors import ConfigError
 from weft.exchange import Communicator
-from weft.graph import Graph, ProgressCallback, cache_folder
+from weft.graph import Graph, ProgressCallback, cache_folder, with_sum, without_sum
 from weft.placements import Moves, all_placements, placement_named
 from weft.planner.counts import CountedBatch, Counts, Drawn, Key, PlacedHop
 from weft.planner.dry_run import DryRun
@@ -30,10 +28,6 @@ from weft.plugins import SAMPLERS
 _FILES = "counts-*-of-0.npz"
 _LARGEST, _MOST = 8 << 20, 32  # bytes of a file, and how many files a worker has
 _OF_GRAPH = ("indptr", "indices", "edge_weight", "original_ids", "bounds", "shares", "vertex_type")
-_UNSOUND = (  # what may be said of a file that is damaged, or is another one
-    *(OSError, EOFError, MemoryError, zipfile.BadZipFile, ConfigError),
-    *(ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError),
-)
 _Record = TypeVar("_Record", Drawn, Moves)
 _Read = dict[str, tuple[np.ndarray, np.ndarray]]  # by state: vertices that a worker read, and how often
 
@@ -68,27 +62,21 @@ class KeptCounts:
         return {(group, False): of for group, of in counts.items()}
 
     def _read(self, folder: Path, runs: Mapping[str, DryRun]) -> dict[str, Counts] | None:
-        """What was kept, for all workers, whose runs get what they read; None: not all have it whole and as it should be."""
-        comm, data = self._comm, b""
+        """What was kept, for all workers, whose runs get what they read; None: not all have it as it was written."""
+        comm, mine = self._comm, None
         with suppress(OSError):
             if (folder / self._file).stat().st_size <= _LARGEST:
-                data = (folder / self._file).read_bytes()
-        mine = _unpacked(data, comm.size)
-        sound = mine is not None and all(run.may_have_read(mine.read.get(group, {})) for group, run in runs.items())
-        if mine is not None and comm.rank == 0:
-            sound = sound and mine.counts.keys() == runs.keys()
-        if not all(comm.each(sound)) or mine is None:
-            return None
-        shared = _unpacked(comm.share(_packed(mine.counts, {})), comm.size)
-        if shared is None:
+                data = without_sum((folder / self._file).read_bytes())
+                mine = None if data is None else _unpacked(data)
+        if not all(comm.each(mine is not None and mine.file == self._file)) or mine is None:
             return None
         for group, run in runs.items():
             run.read = mine.read[group]
-        return shared.counts
+        return _unpacked(comm.share(_packed(self._file, mine.counts, {}))).counts
 
     def _write(self, folder: Path, counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> None:
         """Keep what this worker read, and the first one what all counted, if it is not too much; and nothing that is old."""
-        data = _packed(counts if self._comm.rank == 0 else {}, read)
+        data = with_sum(_packed(self._file, counts if self._comm.rank == 0 else {}, read))
         if len(data) > _LARGEST:
             return
         keep(folder / self._file, data, self._files)
@@ -132,11 +120,12 @@ def _sum_of_seeds(task: Task, sampling: Sampling) -> int:
 class _Unpacked(NamedTuple):
     """What a file has, by group."""
 
+    file: str  # its name
     counts: dict[str, Counts]
     read: dict[str, _Read]
 
 
-def _packed(counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> bytes:
+def _packed(name: str, counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> bytes:
     said, arrays = [], dict[str, np.ndarray]()
     for group, of in counts.items():
         said.append([group, of.of_epoch, of.error, of.batch.seeds, _told(of.kind)])
@@ -144,30 +133,23 @@ def _packed(counts: Mapping[str, Counts], read: Mapping[str, _Read]) -> bytes:
     for group, by_state in read.items():
         for state, (vertices, times) in by_state.items():
             arrays |= {f"{group} {state} vertices": vertices, f"{group} {state} times": times}
-    told = {"counts": said, "read": {group: [*by_state] for group, by_state in read.items()}}
+    told = {"file": name, "counts": said, "read": {group: [*by_state] for group, by_state in read.items()}}
     file, save = io.BytesIO(), cast(Callable[..., None], np.savez)
     save(file, told=np.frombuffer(json.dumps(told).encode(), dtype=np.uint8), **arrays)
     return file.getvalue()
 
 
-def _unpacked(data: bytes, workers: int) -> _Unpacked | None:
-    """What a file's bytes tell, which have sums of their own; None where that makes no sense."""
-    found = _Unpacked({}, {})
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as file:
-            told = json.loads(file["told"].tobytes())
-            for group, of_epoch, error, seeds, figures_of in told["counts"]:
-                kind, figures, weights = _batch_of(figures_of), file[f"{group} figures"], file[f"{group} weights"]
-                sizes = workers, len(weights), sum(map(len, kind.arrays()))
-                sound = figures.shape == sizes and figures.dtype.kind == weights.dtype.kind == "f"
-                if not sound or not np.isfinite(figures).all() or not np.isclose(weights.sum(), 1.0):
-                    return None
-                found.counts[group] = Counts.made(kind, figures, weights, float(seeds), int(of_epoch), float(error))
-            for group, states in told["read"].items():
-                names = {state: (f"{group} {state} vertices", f"{group} {state} times") for state in states}
-                found.read[group] = {state: (file[one], file[other]) for state, (one, other) in names.items()}
-    except _UNSOUND:
-        return None
+def _unpacked(data: bytes) -> _Unpacked:
+    """What was packed."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+        told = json.loads(file["told"].tobytes())
+        found = _Unpacked(told["file"], {}, {})
+        for group, of_epoch, error, seeds, figures_of in told["counts"]:
+            figures, weights = file[f"{group} figures"], file[f"{group} weights"]
+            found.counts[group] = Counts.made(_batch_of(figures_of), figures, weights, seeds, of_epoch, error)
+        for group, states in told["read"].items():
+            names = {state: (f"{group} {state} vertices", f"{group} {state} times") for state in states}
+            found.read[group] = {state: (file[one], file[other]) for state, (one, other) in names.items()}
     return found
 
 

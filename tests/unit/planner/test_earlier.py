@@ -15,10 +15,9 @@ from torch import nn
 from torch_geometric.nn import GATConv, SAGEConv
 
 from weft.exchange import Owners
-from weft.graph import Graph
+from weft.graph import Graph, with_sum
 from weft.plan import Plan, Settings
 from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, earlier, model_cost
-from weft.planner.cluster_file import with_sum
 from weft.planner.counts import Shape
 from weft.planner.earlier import code_of
 from weft.planner.kept import DAYS
@@ -231,7 +230,8 @@ def change_of(path):
     """A function that changes what the file says, with a sum that fits."""
 
     def change(**others):
-        path.write_text(with_sum(json.dumps(json.loads(path.read_text().splitlines()[0]) | others) + "\n"))
+        text = json.dumps(json.loads(path.read_text().splitlines()[0]) | others)
+        path.write_bytes(with_sum(f"{text}\n".encode()))
 
     return change
 

@@ -100,7 +100,7 @@ def test_what_counts_otherwise_is_counted(counted, folder, given):
     assert not counted()[1]  # they are kept beside each other
 
 
-HARMS = [*((0, harm) for harm in ("cut", "bit", "nothing", "another's")), (3, "text"), (3, "gone")]
+HARMS = [*((0, harm) for harm in ("cut", "bit", "version", "nothing", "another's")), (3, "text"), (3, "gone")]
 
 
 @pytest.mark.parametrize(("of", "harm"), HARMS)
@@ -112,11 +112,16 @@ def test_a_file_that_is_damaged_or_foreign_is_made_anew(counted, folder, of, har
         file.unlink()
     else:
         middle = data.find(b"figures") + 2000 if of == 0 else len(data) // 2
-        bits = data[:middle] + bytes([data[middle] ^ 64]) + data[middle + 1 :]
+        version = data.find(b"PK\x01\x02") + 6  # of ZIP, that a reader needs
+
+        def flipped(at):
+            return data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :]
+
         (other,) = folder.glob("counts-*-of-1.npz")
         harmed = {
             "cut": data[: len(data) // 2],
-            "bit": bits,
+            "bit": flipped(middle),
+            "version": flipped(version),
             "nothing": b"",
             "text": b"{}",
             "another's": other.read_bytes(),
