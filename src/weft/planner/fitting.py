@@ -100,7 +100,7 @@ def as_batches(
     cluster: Cluster, work: dict[str, float], seen: Sequence[Observation]
 ) -> tuple[list[Price], list[float]]:
     """Epochs that were seen as prices, with what work their processors did, and what they took."""
-    priced = replace(cluster, work=work | {"busy": 1.0, "overlap": 1.0})
+    priced = replace(cluster, work=work | {"busy": 1.0, "overlap": 1.0}, exchanging=0)  # they exchanged as they are
     return [_batch(one, work, priced).times(one.planner.batches) for one in seen], [one.seconds for one in seen]
 
 

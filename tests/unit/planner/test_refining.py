@@ -22,13 +22,14 @@ LAYERS = [  # about what they are timed to cost
 
 
 @pytest.fixture(scope="module")
-def planner(request):
+def planner(graph):  # noqa: F811
+    return planner_for(graph, Workers(Owners(graph.bounds), [0, 1]))
+
+
+def planner_for(graph, workers):  # noqa: F811
     """A planner that knows what the model costs: timed, it would be something else on each machine."""
-    graph = request.getfixturevalue("graph")  # noqa: F811
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, cache=0.0)
-    found = Planner(
-        graph, make_model(settings, graph), task_of(settings, 2, 120), Workers(Owners(graph.bounds), [0, 1])
-    )
+    found = Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), workers)
     found.space.model = ModelCost(LAYERS, 7e-4, 0.9, 6.4e-4, 4468, [64, 8, 5])
     return found
 
@@ -44,10 +45,11 @@ def truth(planner):
 def epoch(planner, plan, truth):
     """An epoch that takes exactly what it would on a cluster."""
     units, convolved = planner.units(plan, replace(truth, work={"pace": truth.work["pace"]}))
+    workers = np.zeros(truth.workers)
     worked = {
-        stage: sum((truth.work[kind] * of for kind, of in kinds.items()), np.zeros(2)) for stage, kinds in units.items()
+        stage: sum((truth.work[kind] * of for kind, of in kinds.items()), workers) for stage, kinds in units.items()
     }
-    worked["compute"] = worked["compute"] + (convolved @ [truth.work["step"], truth.work["layers"]]) / 2
+    worked["compute"] = worked["compute"] + (convolved @ [truth.work["step"], truth.work["layers"]]) / len(workers)
     found = planner.predict(plan, truth)
     return Observation(planner, plan, found.seconds, found.stages, worked)
 
@@ -114,6 +116,14 @@ def test_a_cost_that_epochs_did_not_have_comes_back(planner, truth):
     for _ in range(6):
         then = replace(then, work=refined(then, with_it))
     assert then.work["hop"] > 2 * least  # these epochs leave open how much of it is other costs
+
+
+def test_what_exchanges_of_all_take_is_fitted_to_them_alone(graph, truth):  # noqa: F811
+    """Nothing is added for further workers, as where costs are from fewer."""
+    four = planner_for(graph, Workers(Owners(np.linspace(0, 1500, 5).astype(int)), [0, 0, 1, 1]))
+    truth = replace(truth, hosts=tuple(replace(host, workers=2) for host in truth.hosts))
+    seen = [epoch(four, plan, truth) for plan in _plans(four)]
+    assert refined(replace(truth, exchanging=2), seen) == refined(truth, seen)
 
 
 def _plans(planner):
