@@ -148,8 +148,10 @@ class Planner:
         threads = sorted({host.threads(task.threads) for host in cluster.hosts})
         if threads[-1] > 1 and not task.on_device:
             many, share = " to ".join(f"{each:g}" for each in dict.fromkeys((threads[0], threads[-1]))), max(alone)
-            faster = 1 / (share + (1 - share) / threads[-1])
-            yield f"workers train with {many} threads, taken to compute layers {faster:.1f} times as fast as one"
+            faster = f"compute layers {1 / (share + (1 - share) / threads[-1]):.1f} times as fast as one"
+            if self.space.workers.threads == 1:
+                faster = "spare nothing: layers are timed with one here, where no processors are left for more"
+            yield f"workers train with {many} threads, taken to {faster}"
 
     def _remedy(self, told: Prediction) -> str:
         """What to do where a plan would need more memory than there is, of a worker or of its device."""
