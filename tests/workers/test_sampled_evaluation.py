@@ -57,11 +57,10 @@ def figures(ranks, graphs, workers, size, plan=None, **options):
 def test_workers_do_not_count(ranks, graphs, kind):
     alone = figures(ranks, graphs, 1, 17, **KINDS[kind])
     for workers, plan in ((2, "gdp"), (3, "split")):
-        plan = "gdp" if kind == "layer" else plan
         assert figures(ranks, graphs, workers, 17, plan, **KINDS[kind]) == alone, (workers, plan)
 
 
-@pytest.mark.parametrize("kind", ["neighbor", "labor"])
+@pytest.mark.parametrize("kind", ["neighbor", "labor", "layer", "link"])
 def test_nor_does_how_vertices_are_cut_into_batches(ranks, graphs, kind):
     whole = figures(ranks, graphs, 1, 4096, **KINDS[kind])
     assert figures(ranks, graphs, 1, 5, **KINDS[kind]) == whole

@@ -350,7 +350,7 @@ class EvaluationSettings(Group):
     )
     batch_size: int = setting(
         4096,
-        "each worker's vertices in a batch of sampled evaluation (layer: all workers')",
+        "each worker's vertices in a batch of sampled evaluation",
         key="eval_batch_size",
         low=1,
         binds="batches sampled",

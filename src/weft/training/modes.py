@@ -31,7 +31,6 @@ from weft.nn import (
 from weft.placements import ColumnSpan, placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Tried
-from weft.plugins import SAMPLERS
 from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
@@ -158,8 +157,7 @@ class MiniBatchMode(Mode):
         workers, settings = self.world.size, self.settings
         self.batch_size = settings.sampling.batch_size * workers
         self.order = self.objective.batches(self.batch_size)
-        apart = not SAMPLERS.get(settings.sampling.sampler).budgets  # what a vertex draws hangs on it and the key alone
-        self.evaluation_size = settings.evaluation.batch_size * (workers if apart else 1)
+        self.evaluation_size = settings.evaluation.batch_size * workers
         self.lanes = lanes_of(settings, workers, self.on_device)
         self._drawings: dict[Span, Drawing] = {}
         self._keeps = ""  # what a device alone has in its memory, unless it was told
