@@ -354,6 +354,7 @@ class EvaluationSettings(Group):
         key="eval_batch_size",
         low=1,
         binds="batches sampled",
+        resumed="free",
     )
     patience: int = setting(
         0,

@@ -18,7 +18,7 @@ MAY = {
 FREE = """
     plan seeds group topology cache cache_by cache_per slack gather merge prefetch replicate overlap chunks workers on device
     threads sample_on loaders micro_batches memory cluster watch transport ports tls timeout max_restarts min_workers
-    checkpoint checkpoint_every keep resume log tensorboard
+    eval_batch_size checkpoint checkpoint_every keep resume log tensorboard
 """
 
 
@@ -43,7 +43,6 @@ def test_each_setting_is_decided():
         ("seed", 1),
         ("wire", "float16"),
         ("evaluation", "exact"),
-        ("eval_batch_size", 8),
     ],
 )
 def test_what_may_not_is_refused_by_name(key, value):
