@@ -3,7 +3,6 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -38,8 +37,7 @@ class Members:
 
     def stores(self, there: np.ndarray) -> np.ndarray:
         """How many of some vertices (a mask) each worker stores, [workers]."""
-        bounds = self.stored.bounds
-        return np.array([float(np.count_nonzero(there[first:end])) for first, end in pairwise(bounds.tolist())])
+        return np.diff(np.searchsorted(np.flatnonzero(there), self.stored.bounds)).astype(float)
 
     def left_out(self, at_owners: bool) -> frozenset[int]:
         """The workers whose rows its cache leaves out; a team that answers for all vertices is enough by itself."""
