@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from weft.errors import InputError, reason_of
+from weft.graph.values import check_features
 
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
 
@@ -140,7 +141,7 @@ def owners_of(column: pa.Array, where: str, parts: int) -> np.ndarray:
 def feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> np.ndarray:
     """One column of numbers, or a column of lists of equal length, as rows."""
     where = f"{path}: feature column {name}"
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type):
+    if _has_lists(column):
         lengths = pc.list_value_length(column)
         low, high = pc.min(lengths).as_py(), pc.max(lengths).as_py()
         if column.null_count:
@@ -151,6 +152,19 @@ def feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> n
             )
         return numbers_of(column.flatten(), where).reshape(len(column), -1)
     return numbers_of(column, where)[:, None]
+
+
+def vertex_feature_column(column: pa.Array, name: str, path: Path | str, row: int) -> np.ndarray:
+    """`feature_column` of vertices, whose whole numbers may be looked up: none is rounded."""
+    numbers = decoded(column.flatten() if _has_lists(column) else column)
+    if pa.types.is_integer(numbers.type):
+        check_features(f"{path}: feature column {name} holds", numbers.drop_null().to_numpy())
+    return feature_column(column, name, path, row)
+
+
+def _has_lists(column: pa.Array) -> bool:
+    kind = column.type
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def labels_of(

@@ -24,6 +24,7 @@ from weft.graph.columns import (
     owners_of,
     splits_of,
     typed,
+    vertex_feature_column,
     without_missing,
 )
 from weft.graph.edge_features import EdgeFeatures
@@ -135,12 +136,12 @@ class VertexTable:
                 values = values.set_column(kept.index(name), name, without_missing(values.column(name)))
         self.labels, self.class_names = labels_of(values, labels, table.path)
         self.split = splits_of(values.column(split), table.path) if values is not None and split else None
-        self.width = next((rows.shape[1] for rows in _feature_rows(table, features)), 0) if features else 0
+        self.width = next((rows.shape[1] for rows in self.rows()), 0) if features else 0
 
     def rows(self) -> Iterator[np.ndarray]:
         """The features, some rows at a time; without any, rows of no width."""
         if self._features:
-            return _feature_rows(self._table, self._features)
+            return _feature_rows(self._table, self._features, vertex_feature_column)
         return iter([np.empty((len(self.names), 0), dtype=np.float32)])
 
 
@@ -318,15 +319,15 @@ def _is_text(table: Table, column: str) -> bool:
 
 def _edge_features(table: Table, columns: list[str]) -> EdgeFeatures | None:
     """The features of the edges of a table, which are read once for their width; none where there are no edges."""
-    shapes = [rows.shape for rows in _feature_rows(table, columns)]
+    shapes = [rows.shape for rows in _feature_rows(table, columns, feature_column)]
     count, width = sum(rows for rows, _ in shapes), shapes[0][1] if shapes else 0
-    return EdgeFeatures(count, width, partial(_feature_rows, table, columns)) if width else None
+    return EdgeFeatures(count, width, partial(_feature_rows, table, columns, feature_column)) if width else None
 
 
-def _feature_rows(table: Table, features: list[str]) -> Iterator[np.ndarray]:
+def _feature_rows(table: Table, features: list[str], column_of: Callable[..., np.ndarray]) -> Iterator[np.ndarray]:
     row, widths = 0, dict[str, int]()
     for batch in table.read(features, numbers=features):
-        columns = [feature_column(batch.column(name), name, table.path, row) for name in features]
+        columns = [column_of(batch.column(name), name, table.path, row) for name in features]
         for name, column in zip(features, columns, strict=True):
             if column.shape[1] != widths.setdefault(name, column.shape[1]):
                 raise InputError(

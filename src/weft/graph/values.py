@@ -7,7 +7,7 @@ from weft.errors import InputError
 
 _MOST_CLASSES = 1 << 24  # beyond it, a number is no class but a mistake that would allocate all memory
 _MOST_TYPES = 1 << 20
-_EXACT = 1 << 24  # up to here float32 has all whole numbers
+_EXACT, _EXACT_AS_DOUBLE = 1 << 24, 1 << 53  # up to here float32, and float64, have all whole numbers
 _ELSEWHERE = "go to an objective of one's own, and not into the graph (docs/extending.md)"
 
 
@@ -87,17 +87,20 @@ def whole_numbers(what: str, values: np.ndarray) -> np.ndarray:
 
 
 def as_floats(features: np.ndarray, dtype: DTypeLike | None = None) -> np.ndarray:
-    """Features as they are stored (None: float32, unless they are float16).
-
-    Whole numbers that float32 has not are refused, for each may be another vertex's.
-    """
-    if features.dtype.kind in "iu" and features.dtype.itemsize > 2 and features.size:
-        furthest = max(int(features.max()), int(features.min()), key=abs)
-        if abs(furthest) > _EXACT and (features.astype(np.float32) != features).any():
-            raise InputError(
-                f"features hold whole numbers up to {furthest}, of which float32 rounds those beyond {_EXACT:,}: give "
-                f"numbers of vertices as two columns, id // 4096 and id % 4096 (docs/models.md), and amounts as floats"
-            )
+    """Features as they are stored (None: float32, unless they are float16)."""
+    check_features("features hold", features)
     if dtype is None:
         dtype = np.float16 if features.dtype == np.float16 else np.float32
     return features.astype(dtype, copy=False)
+
+
+def check_features(who_hold: str, features: np.ndarray) -> None:
+    """Refuse whole numbers that float32 has not, for each may be another vertex's."""
+    if features.dtype.kind in "iu" and features.dtype.itemsize > 2 and features.size:
+        furthest = max(int(features.max()), int(features.min()), key=abs)
+        lost = abs(furthest) > _EXACT and (features.astype(np.float32) != features).any()  # compared in float64
+        if lost or abs(furthest) > _EXACT_AS_DOUBLE:
+            raise InputError(
+                f"{who_hold} whole numbers up to {furthest}, of which float32 rounds those beyond {_EXACT:,}: give "
+                f"numbers of vertices as two columns, id // 4096 and id % 4096 (docs/models.md), and amounts as floats"
+            )

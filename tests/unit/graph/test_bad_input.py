@@ -165,6 +165,10 @@ ODD_DATA = {
         {"x": "arange(2**24, 2**24 + 6)[:, None]"},
         "whole numbers up to 16777221, of which float32 rounds those beyond 16,777,216: give numbers of vertices as two col",
     ),
+    "numbers that float64 has not": (
+        {"x": "full((6, 1), 2**53 + 1)"},
+        "whole numbers up to 9007199254740993, of which",
+    ),
     "types beyond all": ({"edge_type": "full((9,), 1 << 40)"}, "they are counted from 0, to 1,048,575 at most"),
     "types below 0": ({"edge_type": "full((9,), -1)"}, "edge types run from -1"),
     "weights in two columns": ({"edge_weight": "zeros(9, 2)"}, "give each edge a number"),
@@ -236,6 +240,12 @@ class TestTables:
         assert "column f0 lacks some of its lists" in self.refuse(capsys, tmp_path, tables, "--features", "f0")
         told = self.refuse(capsys, tmp_path, tables, "--label", "y")
         assert "column y holds list<" in told and "for several, name a column a class" in told
+
+    @pytest.mark.parametrize("f0", [[1, None, 2**24 + 1], [[1, 2], [3, 4], [5, -(2**24) - 1]]])
+    def test_features_of_vertices_that_float32_has_not(self, tables, tmp_path, capsys, f0):
+        self.write(tmp_path, "nodes", id=["a", "b", "c"], f0=f0)
+        told = self.refuse(capsys, tmp_path, tables, "--features", "f0")
+        assert "nodes.parquet: feature column f0 holds whole numbers up to " in told and "16777217, of which" in told
 
     @pytest.mark.parametrize("value", [None, float("nan"), 1e39])
     def test_features_that_are_no_numbers_are_named(self, tables, tmp_path, capsys, value):

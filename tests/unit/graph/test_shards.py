@@ -329,6 +329,8 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
     refused("there are labels but no split", columns=TableColumns(label="label"))
     refused("edges have types, and the loops of self_loops = 'add'", options=EdgeOptions(self_loops="add"))
     refused("column owner runs from 0 to 2: 1 owners are 0 to 0", owner="owner", parts=1)
+    spoiled(tables, "nodes", id=ids, f0=[2**24 + 1] * 300)
+    refused(r"nodes.parquet: feature column f0 holds whole numbers up to 16777217", columns=TableColumns(features="f0"))
     refused("has no column 'f9'", columns=TableColumns(features="f9"))
     refused("are columns of the vertex table", ConfigError, nodes=None)
     refused("says how many vertices there are: drop --vertices", ConfigError, vertices=5)

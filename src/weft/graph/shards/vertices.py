@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from weft.errors import InputError
 from weft.graph.checks import check_finite
-from weft.graph.columns import cast, feature_column, labels_of, owners_of, splits_of, words_of
+from weft.graph.columns import cast, labels_of, owners_of, splits_of, vertex_feature_column, words_of
 from weft.graph.csr import ranges, running_sum
 from weft.graph.shards.names import names_in, sort_names, write_names
 from weft.graph.shards.pieces import Piece
@@ -93,7 +93,7 @@ class _Rows:
 
     def _add_features(self, row: int, at: int, batch: pa.RecordBatch) -> None:
         job = self._job
-        columns = [feature_column(batch.column(name), name, str(job.nodes), row) for name in job.features]
+        columns = [vertex_feature_column(batch.column(name), name, str(job.nodes), row) for name in job.features]
         values = np.concatenate(columns, axis=1)
         if self.features is None:
             self.width = values.shape[1]
