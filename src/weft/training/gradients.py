@@ -29,6 +29,7 @@ _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
 _OF_BATCHES: set[int] = set()
 
 
+@torch.no_grad()
 def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbers: float | Tensor) -> list[float]:
     """Sum this worker's own gradients over all workers in place, and in the same exchange some numbers.
 

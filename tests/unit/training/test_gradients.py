@@ -66,6 +66,20 @@ def test_a_sparse_one_of_a_table_is_refused(ranks, few):
     ranks(2, work)
 
 
+def test_gradients_that_are_summed_are_plain(ranks, few):
+    """Whether they have gradients themselves (create_graph), or are summed together with a loss, which has one."""
+
+    def work(world):
+        table, other = nn.Parameter(torch.ones(ROWS, WIDTH)), nn.Parameter(torch.ones(3))
+        loss = table[:5].square().sum() * other.square().sum()
+        loss.backward(create_graph=True)
+        assert sum_gradients([other, table], world.communicator(), loss) == [240]
+        assert table.grad.sum() == 480 and other.grad.tolist() == [160] * 3
+        torch.optim.SGD([table, other], lr=1.0).zero_grad(set_to_none=False)
+
+    ranks(2, work)
+
+
 class ById(nn.Module):
     """The rows of vertices are learned, by their numbers."""
 
