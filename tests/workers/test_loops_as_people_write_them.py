@@ -729,6 +729,8 @@ def test_a_sum_leaves_what_is_summed(ranks, parts):
             seen += len(batch.seeds)
             assert int(run.sum(seen)) == sum(min(36, 120 - 36 * index) for index in range(batch.index + 1))
         assert float(run.sum(0.5)) == world.size / 2
+        assert run.sum(torch.tensor([True, False])).tolist() == [world.size, 0]
+        assert int(run.sum(torch.tensor(200, dtype=torch.uint8))) == 200 * world.size
         run.close()
 
     ranks(1, loop, parts)

@@ -264,12 +264,13 @@ class Run:
     def sum(self, value: Tensor | float) -> Tensor:
         """The sum over all workers of a tensor, such as how many predictions were right, which itself stays.
 
-        All workers call this together.
+        Of whole numbers, and of what is true, it is int64, as torch.sum's. All workers call this together.
         """
-        dtype = torch.float64 if isinstance(value, float) else None
-        if isinstance(value, Tensor) and value.numel() > 1:  # gradients, it may be
+        own = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
+        if own.numel() > 1:  # gradients, it may be
             self.sync.known()
-        return self.comm.sum(torch.as_tensor(value, dtype=dtype).detach().clone())
+        whole = not (own.is_floating_point() or own.is_complex())
+        return self.comm.sum(own.to(torch.int64 if whole else own.dtype, copy=True))
 
     def describe(self) -> str:
         """The run in one line."""
