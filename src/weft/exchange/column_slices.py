@@ -11,6 +11,7 @@ be done in the background.
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise, starmap
@@ -64,8 +65,8 @@ def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str = 
 
     On lists of all workers' tensors: out[p] = pad(cat(x)[:, span(p)]). Backward: `to_owners` of the gradient.
     """
-    there, back = (partial(way, spread=spread, comm=comm, stage=stage) for way in (_columns_of, _owned_of))
-    return mirrored(x, there, back)
+    there = partial(_columns_of, spread=spread, comm=comm, stage=stage)
+    return mirrored(x, there, partial(_owned_of, spread=spread, comm=comm.of_gradients, stage=stage))
 
 
 def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
@@ -73,8 +74,8 @@ def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "
 
     On lists of all workers' tensors: out[p] = cat(y, 1)[rows of p] without padding. Backward: `to_columns` of the gradient.
     """
-    there, back = (partial(way, spread=spread, comm=comm, stage=stage) for way in (_owned_of, _columns_of))
-    return mirrored(y, there, back)
+    there = partial(_owned_of, spread=spread, comm=comm, stage=stage)
+    return mirrored(y, there, partial(_columns_of, spread=spread, comm=comm.of_gradients, stage=stage))
 
 
 def send_rows(
@@ -116,6 +117,13 @@ class Background:
         # A new thread records gradients, whatever others do.
         self._thread = ThreadPoolExecutor(1, "weft-exchange", torch.set_grad_enabled, (False,)) if ahead else None
         self.overlaps = self._thread is not None
+
+    @property
+    def of_gradients(self) -> "Background":
+        """The same, by which gradients go back."""
+        other = copy(self)
+        other._comm = self._comm.of_gradients
+        return other
 
     def __call__(self, send: Callable[..., None], *given: object) -> "Future[None]":
         """Begin `send_rows` or `send_slices`. All workers begin the same ones in the same order."""

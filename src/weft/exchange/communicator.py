@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
@@ -97,8 +98,17 @@ class Communicator:
         self.traffic = traffic or Traffic(size)
         self._transport, self._device = transport, device  # for what is in host memory, and on a device
         self._meter = meter or Meter()
-        self._half = half
+        self._wire = torch.float16 if half else torch.float32  # what rows of float32 travel as
         self._ranks = list(ranks or range(size))  # of the group's members among all workers
+
+    @property
+    def of_gradients(self) -> "Communicator":
+        """The same, by which gradients go back: in half precision as bfloat16, for in float16 a large batch's are zero."""
+        if self._wire == torch.float32:
+            return self
+        other = copy(self)
+        other._wire = torch.bfloat16
+        return other
 
     def rows(self, x: Tensor, send: Sequence[int], receive: Sequence[int], stage: str) -> Tensor:
         """The first send[0] rows of x go to worker 0, the next send[1] to worker 1, ...; received rows come likewise.
@@ -115,8 +125,8 @@ class Communicator:
         `exact`: not in half precision, even on a communicator that is.
         """
         assert send[self.rank] == receive[self.rank] == 0
-        half = self._half and x.dtype == torch.float32 and not exact
-        y = (x.half() if half else x).detach().contiguous()
+        wire = x.dtype if exact or x.dtype != torch.float32 else self._wire
+        y = x.detach().to(wire).contiguous()
         out = y.new_empty(sum(receive), *x.shape[1:])
         transport = self._transport if x.is_cpu else self._device
         assert self.size == 1 or transport is not None, f"there is no way for rows on {x.device}"
@@ -129,7 +139,7 @@ class Communicator:
             if transport is not None:
                 with self._measured(stage):
                     arrived()
-            return out.float() if half else out
+            return out.to(x.dtype)
 
         return wait
 
@@ -468,4 +478,4 @@ def _in_step() -> Iterator[None]:
 
 
 def _bytes(x: Tensor) -> np.ndarray:
-    return x.detach().view(-1).numpy().view(np.uint8)
+    return x.detach().view(-1).view(torch.uint8).numpy()  # as numpy has no bfloat16

@@ -130,17 +130,24 @@ class Route(Movable):
 
     def pull(self, x: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows there, copied from rows here."""
-        return mirrored(x, partial(self._copy, comm=comm, stage=stage), partial(self._sum, comm=comm, stage=stage))
+        back = partial(self._sum, comm=comm.of_gradients, stage=stage)
+        return mirrored(x, partial(self._copy, comm=comm, stage=stage), back)
 
     def push(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows here, each the sum of its copies there."""
-        return mirrored(y, partial(self._sum, comm=comm, stage=stage), partial(self._copy, comm=comm, stage=stage))
+        back = partial(self._copy, comm=comm.of_gradients, stage=stage)
+        return mirrored(y, partial(self._sum, comm=comm, stage=stage), back)
 
     def carry(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
         """Rows of others there, each by itself, in the order of `send`: what a push would sum."""
+        return self.apart.push(y, comm, stage)
+
+    @property
+    def apart(self) -> "Route":
+        """The same way to others, of which each row that they have is one here, in the order of `send`."""
         at = torch.arange(len(self.send), device=self.send.device)
         ways = self.send_counts, self.receive_counts, self.receive_at
-        return Route(len(at), self.num_there, at, *ways, own_from=at[:0], own_at=at[:0]).push(y, comm, stage)
+        return Route(len(at), self.num_there, at, *ways, own_from=at[:0], own_at=at[:0])
 
     def _copy(self, x: Tensor, comm: Communicator, stage: str) -> Tensor:
         x = x.contiguous()

@@ -175,7 +175,7 @@ class _Propagate(torch.autograd.Function):
         ctx.course, ctx.mixes, ctx.flat = course, mixes, flat
         learned = any(ctx.needs_input_grad[3:])
         pairs = list(zip(flat[::2], flat[1::2], strict=True))
-        out, ctx.entered = _run(x, course, course.there, pairs, learned)
+        out, ctx.entered = _run(x, course, course.there, pairs, learned, course.background)
         return out
 
     @staticmethod
@@ -185,7 +185,7 @@ class _Propagate(torch.autograd.Function):
         back, loops = course.back, flat[1::2]
         new = course.files or torch.empty
         pairs = [(mix.turned(back.lists, new), of_rows) for mix, of_rows in zip(mixes, loops, strict=True)]
-        gx, came = _run(g, course, back, pairs[::-1], bool(ctx.entered))
+        gx, came = _run(g, course, back, pairs[::-1], bool(ctx.entered), course.background.of_gradients)
         gradients: list[Tensor | None] = [None] * len(flat)
         for number, (h, g_out) in enumerate(zip(ctx.entered, came[::-1], strict=True)):
             if ctx.needs_input_grad[3 + 2 * number]:
@@ -197,11 +197,10 @@ class _Propagate(torch.autograd.Function):
 
 
 def _run(
-    x: Tensor, course: Course, rounds: Rounds, pairs: list[AttentionPair], keep: bool
+    x: Tensor, course: Course, rounds: Rounds, pairs: list[AttentionPair], keep: bool, background: Background
 ) -> tuple[Tensor, list[Tensor]]:
     """Rows after all mixings; and, to `keep`, the slices that each of them took in."""
-    spread, background = course.spread(x.shape[1]), course.background
-    kept: list[Tensor] = []
+    spread, kept = course.spread(x.shape[1]), list[Tensor]()
 
     def room(number: int) -> Tensor:
         return course.fresh(x, spread) if keep else course.room(number % 2, x, spread)

@@ -254,17 +254,18 @@ class _SplitSum(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, g: Tensor | None, g_own: Tensor | None) -> tuple[Tensor | None, ...]:
         layer, (weight, push_weight) = ctx.layer, ctx.weights
+        comm = layer.comm.of_gradients
         if g is None:
             assert g_own is not None
             g = torch.zeros_like(g_own)
         g = (g * inverse(layer.degrees, g) if ctx.mean else g).contiguous()
         if layer.pulls is None:
-            arrive = _crossing(layer.comm, (layer.home, g), None)
+            arrive = _crossing(comm, (layer.home, g), None)
             gx = block_sums_backward(layer.here.block, g, weight)
             back, _ = arrive()
         else:
             gx, pulled = block_sums_backward(layer.here.block, g, weight).tensor_split([layer.pulls.num_here])
-            back, add = _crossing(layer.comm, (layer.home, g), (layer.pulls, pulled))()
+            back, add = _crossing(comm, (layer.home, g), (layer.pulls, pulled))()
             add(gx)
         block_sums_backward(layer.there.block, torch.cat(back), push_weight, onto=gx)
         if g_own is not None:
@@ -307,22 +308,24 @@ class _SplitMax(torch.autograd.Function):
     def forward(ctx: Any, sources: Tensor, x: Tensor, layer: SplitLayer, here: Block, there: Block) -> Tensor:
         best, ties = largest(here, sources)
         best[here.indptr.diff() == 0] = -torch.inf
-        theirs, their_ties = layer.carried(torch.cat(largest(there, x), 1)).chunk(2, 1)
+        partial = largest(there, x)
+        theirs, their_ties = layer.carried(torch.cat(partial, 1)).chunk(2, 1)
         at = layer.home.send
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
         ties = ties * (best == highest)
-        ties = ties.index_add(0, at, their_ties * (theirs == highest[at]))
+        attained = theirs == highest[at]
+        ties = ties.index_add(0, at, their_ties * attained)
         highest[highest == -torch.inf] = 0
         ctx.layer, ctx.blocks = layer, (here, there)
-        ctx.save_for_backward(sources, x, highest, ties)
+        ctx.save_for_backward(sources, x, highest, ties, partial[0], attained)
         return highest
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        sources, x, best, ties = ctx.saved_tensors
-        here, there = ctx.blocks
+        sources, x, best, ties, best_there, attained = ctx.saved_tensors
+        (here, there), home, comm = ctx.blocks, ctx.layer.home, ctx.layer.comm.of_gradients
         share = g / ties.clamp(min=1)
-        share_there, best_there = ctx.layer.to_others(torch.cat([share, best], 1)).chunk(2, 1)
+        share_there = home.apart.pull(share[home.send] * attained, comm)  # of what attains nothing, nothing
         of_sources = largest_backward(here, share, best, sources)
         return of_sources, largest_backward(there, share_there, best_there, x), None, None, None, None

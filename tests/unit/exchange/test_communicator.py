@@ -165,6 +165,16 @@ def test_half_precision_halves_the_bytes():
     assert made[0].traffic.sent()["exchange"][1] == 10 * 4 * 2
 
 
+def test_gradients_keep_their_range_on_a_half_wire():
+    """Those of a loss that is divided by millions of examples are beyond float16."""
+    x, counts = torch.randn(10, 4) * 1e-8, [[0, 10], [10, 0]]
+    with meshed(2) as (ends, _):
+        made = comms(ends, half=True)
+        got = together(lambda rank: made[rank].of_gradients.rows(x, counts[rank], counts[rank], "exchange"), 2)
+    assert torch.equal(got[0], x.bfloat16().float())
+    assert made[0].traffic.sent()["exchange"][1] == 10 * 4 * 2
+
+
 def test_sums_are_exact_on_a_half_wire():
     parts = [torch.full((elements,), 1 + 2.0**-20) for elements in (3, 3)]
     with meshed(2) as (ends, _):

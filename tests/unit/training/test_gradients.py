@@ -80,6 +80,32 @@ def test_gradients_that_are_summed_are_plain(ranks, few):
     ranks(2, work)
 
 
+@pytest.mark.parametrize("plan, aggr", [("split", "mean"), ("split", "max"), ("halo", "mean"), ("tp", "mean")])
+def test_rows_in_half_precision_have_gradients_of_a_loss_that_is_small(ranks, plan, aggr):
+    """As one is that is divided by as many examples as large graphs have: of float16, nothing would be left of it."""
+    draws = torch.Generator().manual_seed(7)
+    graph = Graph.from_arrays(
+        torch.randint(0, 200, (2, 1200), generator=draws).numpy(),
+        features=torch.randn(200, 6, generator=draws).numpy(),
+        labels=torch.randint(0, 3, (200,), generator=draws).numpy(),
+        split=torch.zeros(200, dtype=torch.int).numpy(),
+    )
+    how = {"full_graph": True} if plan in ("halo", "tp") else {"fanouts": [3, 3], "batch_size": 100}
+
+    def gradient(world, wire):
+        with seeded(3):
+            model = GraphSAGE(6, 8, 2, 3, aggr=aggr)
+        run = weft.parallel(model, weft.Loader(graph, world=world, threads=1, seed=5, plan=plan, wire=wire, **how))
+        for part in next(iter(run.loader)):
+            (nn.functional.cross_entropy(run(part), part.y, reduction="sum") / 1e10).backward()
+        run.sync()
+        run.close()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    exact, half = (ranks(2, gradient, wire)[0] for wire in ("float32", "float16"))
+    assert 0 < (half - exact).norm() < 0.01 * exact.norm()
+
+
 class ById(nn.Module):
     """The rows of vertices are learned, by their numbers."""
 
