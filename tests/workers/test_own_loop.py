@@ -310,7 +310,7 @@ def test_held_out_links_are_measured_in_a_loop_of_ones_own(ranks, parts):
     assert ranks(3, measured)[2] == pytest.approx(ranks(1, measured)[0])
 
 
-@pytest.mark.parametrize("whose", ["all", "the model's", "the model's, frozen"])
+@pytest.mark.parametrize("whose", ["all", "the model's", "the model's, frozen", "all, loaded", "all, by turns"])
 def test_a_decoder_that_no_optimizer_moves_is_told_of_once(parts, whose):
     graph, told = open_graph(parts / "1"), []
     made = {"task": "link", "decoder": "mlp", "hidden": 4, "threads": 1, "notify": told.append}  # hidden: the decoder's
@@ -319,8 +319,12 @@ def test_a_decoder_that_no_optimizer_moves_is_told_of_once(parts, whose):
     before = [one.detach().clone() for one in run.model.decoder.parameters()]
     for one in model.parameters() if "frozen" in whose else ():
         one.requires_grad_(False)
+    if "loaded" in whose:
+        model.load_state_dict(model.state_dict())
     optimizer = torch.optim.Adam((run.model if whose != "the model's" else model).parameters(), lr=0.01)
-    for batch in islice(loader, 4):
+    for batch in islice(loader, 5):
+        for one in run.model.decoder.parameters() if "by turns" in whose else ():
+            one.requires_grad_(batch.index % 2 == 1)
         optimizer.zero_grad()
         (loader.objective.loss(run.model, run(batch), batch.part.targets) / batch.terms).backward()
         run.sync()

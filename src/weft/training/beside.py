@@ -34,6 +34,9 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
             raise ModelError(of_random_numbers(model, function))
 
 
+_STEPS = 3  # of the model's parameters, in which others that the optimizer has would have been moved, too
+
+
 class Added:
     """What an objective has trained besides the model, such as a decoder: does a loop's optimizer know of it?"""
 
@@ -42,21 +45,25 @@ class Added:
         self._own = [one for module in given for one in module.parameters() if not is_lazy(one)]
         known = {id(one) for module in given for one in module.parameters()}
         self._added = {n: one for n, one in trained.named_parameters() if id(one) not in known and one.requires_grad}
-        self._before = self._writes()
+        self._before: tuple[list[int], list[int]] | None = None  # from the first batch on
+        self._steps = 0  # in which the model's alone were moved
 
     def _writes(self) -> tuple[list[int], list[int]]:
         return [one._version for one in self._own], [one._version for one in self._added.values()]
 
     def left(self) -> list[str]:
-        """Those that stay as they are, by name, where an optimizer has moved the model's parameters; told once."""
+        """Those that stay as they are, by name, where the model's parameters have moved in several steps; told once."""
         if not self._added:
             return []
-        (of_model, of_added), now = self._before, self._writes()
-        self._before = now
-        if now[0] == of_model:
+        before, self._before = self._before, (now := self._writes())
+        if before is None or now[0] == before[0]:
+            return []
+        self._steps += 1
+        moved = now[1] != before[1]
+        if not moved and self._steps < _STEPS:
             return []
         names, self._added = list(self._added), {}  # now it is known
-        return names if now[1] == of_added else []
+        return [] if moved else names
 
 
 class LoopDraws:
