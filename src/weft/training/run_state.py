@@ -51,9 +51,9 @@ class Progress:
         """As a checkpoint says it, whatever the run does meanwhile: all epochs but the last stay as they are."""
         return vars(self) | {"history": [*self.history[:-1], *map(dict, self.history[-1:])]}
 
-    def place(self) -> str:
-        """The batch that is next, in words."""
-        return f"epoch {self.epoch + 1}, batch {self.batch + 1}"
+    def place(self, batches: int) -> str:
+        """What is next, in words, in epochs of so many batches."""
+        return f"epoch {self.epoch + 1}, {f'batch {self.batch + 1}' if self.batch < batches else 'its evaluation'}"
 
     @classmethod
     def read(cls, said: Mapping[str, Any]) -> Self:
@@ -252,7 +252,7 @@ class RunState:
             checkpoint.unpack_optimizer(self._optimizer, found.tensors)
             self._loader.restore_schedule(progress.merging)
         problems = f"{'; '.join(found.problems)}: " if found.problems else ""
-        where = progress.place()
+        where = progress.place(len(self._loader))
         if progress.stopped or progress.epoch == self._settings.optimisation.epochs:
             why = "patience ended it: give more" if progress.stopped else "more epochs train it longer"
             where = f"trained to its end, after epoch {progress.epoch}; {why}"
@@ -358,7 +358,9 @@ class RunState:
 
     def told_to_stop(self, progress: Progress, batches: int) -> str:
         """What to say when a signal ends the run."""
-        where = f"stopped after epoch {progress.epoch + 1}, batch {progress.batch} of {batches}"
+        where = f"stopped after epoch {progress.epoch}"
+        if progress.batch:
+            where = f"stopped after epoch {progress.epoch + 1}, batch {progress.batch} of {batches}"
         if self._folder is None:
             return f"{where}; nothing was saved, for no checkpoint folder is set"
         return f"{where}; go on with --resume (in Python resume=True)"

@@ -2,10 +2,12 @@
 
 import gc
 import math
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,11 +122,13 @@ class Trainer:
         self._tell(Started(self.run.describe(), self.settings.flat(), epochs, batches, p.epoch, p.batch, highest))
         for text in self.run.notices():
             self._notice(text)
-        with self.world.during(p.place):
+        with self.world.during(partial(p.place, batches)):
             while p.epoch < epochs and not p.stopped:
                 self._epoch(interrupts)
         with self.world.during("the end"):
             self._evaluate_at_end()
+            if self.run.comm.sum(torch.tensor(float(interrupts.signum == signal.SIGINT))):
+                self._stop(signal.SIGINT)  # it came in the last evaluation: what goes on behind this run ends, too
             self._saved.finish(p)
 
     def _epoch(self, interrupts: Interrupts) -> None:
@@ -138,7 +142,7 @@ class Trainer:
             self._saved.keep(p, due=True)
         if p.epoch == s.optimisation.epochs:
             best = self._evaluate_at_end() or best
-        seconds, plan, last = sum(self._seconds), (self._plans or [self.run.plan_name])[-1], p.history[-1]
+        seconds, plan, last = sum(self._seconds, 0.0), (self._plans or [self.run.plan_name])[-1], p.history[-1]
         measured, whole = (last["validation"], best, last["figures"]), len(self._plans) < 2
         self._tell(EpochEnded(last["epoch"], last["loss"], seconds, *measured, plan, stages, rows, whole))
         self._look()

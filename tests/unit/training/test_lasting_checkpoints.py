@@ -323,6 +323,23 @@ class TestWriting:
         with pytest.raises(Interrupted, match="stopped after epoch 1, batch 2 of 2"):
             run(graph, listen, epochs=2, checkpoint=tmp_path)
         monkeypatch.undo()
+        result, events = run(graph, epochs=2, checkpoint=tmp_path, resume=True)
+        assert any(text.endswith("step-000000002 (epoch 1, its evaluation)") for text in told(events))
+        assert_same(run(graph, epochs=2)[0], result)
+
+    def test_ctrl_c_in_the_last_evaluation_ends_what_goes_on_behind_the_run(self, graph, tmp_path, monkeypatch):
+        begun, measure = [], trainer.measure
+
+        def measured(*given):
+            begun.append(given)
+            if len(begun) == 2:
+                signal.raise_signal(signal.SIGINT)
+            return measure(*given)
+
+        monkeypatch.setattr(trainer, "measure", measured)
+        with pytest.raises(Interrupted, match="stopped after epoch 2; go on with --resume"):
+            run(graph, epochs=2, checkpoint=tmp_path)
+        monkeypatch.undo()
         assert_same(run(graph, epochs=2)[0], run(graph, epochs=2, checkpoint=tmp_path, resume=True)[0])
 
 
