@@ -16,12 +16,25 @@ import weft
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "api.md"
-FACES = ("graph", "plan", "sampling", "placements", "partition", "nn", "planner", "training", "exchange", "cluster", "lab")
+FACES = (
+    "graph",
+    "plan",
+    "sampling",
+    "placements",
+    "partition",
+    "nn",
+    "planner",
+    "training",
+    "exchange",
+    "cluster",
+    "lab",
+)
 BEGIN = """# Names
 
 What users may import, with each docstring's first line: `help(weft.Loader)` in Python says more. This page is made by
 `python tools/api.py`. How the parts are used together: [training](training.md#from-python), [a loop of one's
-own](training.md#a-loop-of-ones-own), [parts of one's own](extending.md). Other names are Weft's own, and change without notice.
+own](training.md#a-loop-of-ones-own), [parts of one's own](extending.md). Other names are Weft's own, and change
+without notice.
 
 ## `weft`
 """
