@@ -17,15 +17,17 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution, does_as_its_class
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, edge_values_there, passage, walk
+from weft.nn.forwards import taken_by
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
-from weft.nn.rows import Pass, call_model, taken_by
+from weft.nn.rows import Pass, call_model
 from weft.nn.serving import serving
 from weft.placements import Program
 from weft.sampling import Sample
 
 _AGGREGATIONS = {"add": SumAggregation, "sum": SumAggregation, "mean": MeanAggregation, "max": MaxAggregation}
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
+_HOOKS = [f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre")]
 
 
 class BlockModel:
@@ -213,8 +215,7 @@ def _aggregates_as_it_says(conv: MessagePassing) -> bool:
 def _has_steps_of_its_own(conv: MessagePassing) -> bool:
     """Does a step of its message passing have hooks, or is one replaced on the module itself?"""
     of_module = vars(conv)
-    hooks = [f"_{step}_forward{when}_hooks" for step in _STEPS for when in ("", "_pre")]
-    return any(of_module.get(name) for name in hooks) or any(step in of_module for step in _STEPS)
+    return any(of_module.get(name) for name in _HOOKS) or any(step in of_module for step in _STEPS)
 
 
 def check_adds_up(model: nn.Module) -> None:

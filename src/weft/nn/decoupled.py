@@ -23,7 +23,6 @@ What a model does between its convolutions (activations, dropout, normalisation,
 parts; what it does after the last one is done with the mixed rows.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -38,6 +37,7 @@ from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.convolution import is_matrix
 from weft.nn.depths import passage, walk
+from weft.nn.forwards import arguments_of
 from weft.nn.handles import ATTRIBUTES, FEATURES, Handle
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forward_on, forwards_replaced, without_depth
@@ -273,7 +273,7 @@ def entering(step: Step) -> Step | None:
 
 def _stand_in(conv: MessagePassing, answers: _Answers) -> Callable[..., Tensor]:
     """A forward that is answered."""
-    names = list(inspect.signature(type(conv).forward).parameters)[1:]
+    names = arguments_of(type(conv).forward)
 
     def forward(*args: Tensor, **kwargs: Tensor) -> Tensor:
         given = dict(zip(names, args, strict=False)) | kwargs

@@ -1,6 +1,5 @@
 """A model's convolutions, found by a walk through it: how deep each lies, and its widths."""
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -18,10 +17,10 @@ from weft.errors import ModelError, SlicesError, WeftError, reason_of
 from weft.graph import edge_arrays
 from weft.keys import drawing_alone, generator
 from weft.nn.alongside import Alongside, own_forward
-from weft.nn.forwards import LEARNED_ROWS
+from weft.nn.forwards import LEARNED_ROWS, arguments_of, taken_by
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.kept_state import state_kept
-from weft.nn.rows import Convolve, Hooked, Pass, call_model, taken_by
+from weft.nn.rows import Convolve, Hooked, Pass, call_model
 from weft.nn.serving import serving
 from weft.nn.small_graph import alike
 
@@ -455,7 +454,7 @@ def by_itself(conv: MessagePassing, rows: Tensor, given: dict[str, object]) -> T
 
 def _of_own_forward(conv: MessagePassing, x: Tensor, given: dict[str, object]) -> object:
     """The module's own forward on rows that have an edge each, from themselves."""
-    count, names = len(x), list(inspect.signature(type(conv).forward).parameters)[3:]
+    count, names = len(x), arguments_of(type(conv).forward)[2:]
     options = {name: _of_edges(value, x) for name, value in given.items()}
     if "edge_type" in names and hasattr(conv, "num_relations"):
         options["edge_type"] = torch.zeros(count, dtype=torch.int64, device=x.device)

@@ -1,4 +1,9 @@
-"""What is said where a model's forward, or a convolution in it, gives or gets no rows."""
+"""What forwards take, of a model and of its convolutions; and what is said where one gives or gets no rows."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MethodType
 
 from torch import Tensor, nn
 
@@ -6,6 +11,31 @@ LEARNED_ROWS = (
     "Where rows are learned for each vertex, its number is its feature, data.x = torch.arange(n)[:, None] (up to 16 "
     "million), and the model begins with nn.Embedding(n, width)(x[:, 0].long())"
 )
+
+Arguments = Mapping[str, inspect.Parameter]  # by name
+
+
+def taken_by(model: nn.Module) -> Arguments:
+    """What its forward takes, by name; of a wrapper that takes anything, as AveragedModel does, what its model takes."""
+    method = getattr(model.forward, "__func__", None)  # None: a function was set on the module
+    accepted = inspect.signature(model.forward).parameters if method is None else _bound(method)
+    within, kinds = [*model.children()], {one.kind for one in accepted.values()}
+    anything = kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    if anything and len(within) == 1 and type(within[0]).forward is not nn.Module.forward:
+        return taken_by(within[0])
+    return accepted
+
+
+@cache  # for signatures take longer to read than a convolution of a small batch to set up
+def _bound(method: Callable[..., object]) -> Arguments:
+    """What a method takes besides its object."""
+    return inspect.signature(MethodType(method, method)).parameters
+
+
+@cache
+def arguments_of(forward: Callable[..., object]) -> list[str]:
+    """The names of what the forward of a class of convolutions takes behind `self`."""
+    return list(inspect.signature(forward).parameters)[1:]
 
 
 def no_rows(out: object) -> str:

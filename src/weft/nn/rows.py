@@ -23,7 +23,7 @@ from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
 from weft.nn.dropout import COMPUTED_AGAIN, dropped
-from weft.nn.forwards import no_rows, not_of_vertices
+from weft.nn.forwards import Arguments, arguments_of, no_rows, not_of_vertices, taken_by
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.serving import serving
 from weft.operations import linear
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 Hooked = list[tuple[Tensor, Callable[[Tensor], Tensor | None]]]  # rows, and what hooks their gradients
 
 # Functions that tell the same of a slice of columns as of whole rows, by name.
-_KNOWN_OF_SLICES = ("__get__", "size", "dim", "__len__")
+_KNOWN_OF_SLICES = ("__get__", "size", "dim")
 # Functions that move numbers along a dimension: the names and defaults of their arguments behind the tensor.
 _ALONG: dict[str, dict[str, Any]] = {
     "sort": {"dim": -1},
@@ -152,6 +152,11 @@ class Rows(Tensor):
         rows.depth, rows.run = depth, run
         return rows
 
+    def __len__(self) -> int:
+        """As of a tensor, which goes through `__torch_function__` twice for it."""
+        with torch._C.DisableTorchFunctionSubclass():
+            return self.size(0)
+
     def plain(self) -> Tensor:
         """The same tensor without its knowledge."""
         with torch._C.DisableTorchFunctionSubclass():
@@ -254,17 +259,7 @@ def forward_on(model: nn.Module, x: Tensor, edge_index: Tensor, there: Mapping[s
     return model(*both, **given)
 
 
-def taken_by(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """What its forward takes, by name; of a wrapper that takes anything, as AveragedModel does, what its model takes."""
-    accepted = inspect.signature(model.forward).parameters
-    within, kinds = [*model.children()], {one.kind for one in accepted.values()}
-    anything = kinds == {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
-    if anything and len(within) == 1 and type(within[0]).forward is not nn.Module.forward:
-        return taken_by(within[0])
-    return accepted
-
-
-def _check_arguments(model: nn.Module, accepted: Mapping[str, inspect.Parameter], given: Mapping[str, object]) -> None:
+def _check_arguments(model: nn.Module, accepted: Arguments, given: Mapping[str, object]) -> None:
     """Refuse a forward that takes no edges, or asks for what it can't be given."""
     if len(accepted) < 2 and not any(one.kind is one.VAR_POSITIONAL for one in accepted.values()):
         one = next(iter(accepted), "nothing")
@@ -308,7 +303,7 @@ class _Bound:
 
     def __init__(self, conv: MessagePassing, run: Pass, answer: Convolve) -> None:
         self._conv, self._run, self._answer = conv, run, answer
-        self._parameters = list(inspect.signature(type(conv).forward).parameters)[1:]
+        self._parameters = arguments_of(type(conv).forward)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = dict(zip(self._parameters, args, strict=False)) | kwargs

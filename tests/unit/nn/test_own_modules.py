@@ -1,6 +1,7 @@
 """Models that differ from PyG's by what was done to their modules: they equal PyG on the whole graph, or are refused."""
 
 import copy
+import inspect
 import random
 from contextlib import closing, nullcontext
 
@@ -15,6 +16,7 @@ from weft.errors import ModelError
 from weft.exchange import simulate
 from weft.graph import Graph, communities
 from weft.nn import BlockModel, check_hooks, check_rows, passage, row_by_row, walk
+from weft.nn.rows import Pass, Rows
 from weft.nn.small_graph import alike
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
@@ -139,6 +141,31 @@ def test_a_forward_that_takes_edges_first():
     x, seeds = rand(120, WIDTH), torch.arange(30)
     sample = NeighborSampler(graph, [-1, -1]).sample(seeds, 0, 0)
     torch.testing.assert_close(BlockModel(model)(x[sample.vertices.long()], sample), model(edge_index, x)[seeds])
+
+
+def test_what_forwards_take_is_read_once_and_again_where_one_is_replaced(monkeypatch):
+    class Replaced(Two):
+        def forward(self, x, edge_index):
+            return super().forward(x, edge_index)
+
+    model, (graph, _) = Replaced(SAGEConv(WIDTH, 8), SAGEConv(8, CLASSES)).double(), make_graph()
+    x, seeds, read, signature = rand(120, WIDTH), torch.arange(30), [], inspect.signature
+    sample, block_model = NeighborSampler(graph, [-1, -1]).sample(seeds, 0, 0), BlockModel(model)
+    want = block_model(x[sample.vertices.long()], sample)
+    monkeypatch.setattr(inspect, "signature", lambda of: read.append(of) or signature(of))
+    torch.testing.assert_close(block_model(x[sample.vertices.long()], sample), want)
+    assert not read
+    monkeypatch.setattr(Replaced, "forward", lambda self, edge_index, x: Two.forward(self, x, edge_index))
+    torch.testing.assert_close(block_model(x[sample.vertices.long()], sample), want)
+    model.forward = lambda edge_index, x: 2 * Two.forward(model, x, edge_index)
+    torch.testing.assert_close(block_model(x[sample.vertices.long()], sample), 2 * want)
+    assert len(read) == 2
+
+
+def test_rows_are_counted_without_a_function_of_torch(monkeypatch):
+    rows = Rows.of(rand(120, WIDTH), 0, Pass([120]))
+    monkeypatch.setattr(Rows, "__torch_function__", None)
+    assert len(rows) == 120
 
 
 class LooksAround(MessagePassing):
