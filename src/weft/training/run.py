@@ -303,7 +303,6 @@ class Run:
         else:
             _kernels.return_freed_memory()
         torch.set_num_threads(self.threads)
-        gc.unfreeze()
         self.settle()
 
     def settle(self) -> None:

@@ -5,7 +5,8 @@ import json
 import random
 import re
 import signal
-from contextlib import suppress
+import weakref
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -342,6 +343,23 @@ def test_memory_is_flat_over_epochs(graph):
     for epoch in range(10, 60):
         trainer.train_epoch(epoch)
     assert held() - before < 20 << 10
+
+
+def test_a_run_looks_at_nothing_that_was_to_stay_before_it(graph):
+    """A worker that is a fork would get its own copy of all that its launcher has imported."""
+
+    class Kept:
+        pass
+
+    kept, chosen = Kept(), settings(epochs=1)
+    kept.itself, there = kept, weakref.ref(kept)
+    gc.freeze()
+    del kept
+    with closing(Trainer(graph, make_model(chosen, graph), chosen)) as trainer:
+        trainer.prepare()
+        assert there() is not None
+    gc.collect()
+    assert there() is None
 
 
 class TestResuming:
