@@ -182,8 +182,8 @@ class Communicator:
             if peer != self.rank:
                 theirs[peer] = message[: 8 * len(parts)].view(np.int64)
                 ends = 8 * len(parts) + np.cumsum(theirs[peer] * [array.itemsize for array, _ in parts])
-                for k, piece in enumerate(np.split(message, [8 * len(parts), *ends])[1:-1]):
-                    found[k].append(piece)
+                for pieces, (start, end) in zip(found, pairwise([8 * len(parts), *ends]), strict=True):
+                    pieces.append(message[start:end])
         return [
             (np.concatenate(found[k]).view(array.dtype), theirs[:, k].tolist()) for k, (array, _) in enumerate(parts)
         ]
@@ -286,7 +286,7 @@ class Communicator:
     def _to_all(self, own: Tensor, lengths: Sequence[int], stage: str) -> list[Tensor]:
         """Every worker's numbers, each of a known length."""
         receive = [length * other for length, other in zip(lengths, self.others, strict=True)]
-        sent = own.repeat(self.size - 1)
+        sent = own.expand(self.size - 1, len(own)).reshape(-1)
         send = [len(own) * other for other in self.others]
         parts = list(self.begin(sent, send, receive, stage, exact=True)().split(receive))
         parts[self.rank] = own

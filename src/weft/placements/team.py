@@ -93,11 +93,11 @@ class Team:
         own = grouped.of(rank)
         remote, counts = grouped.without(rank)
         groups = np.repeat(np.arange(size), counts)
-        firsts = np.bincount(groups[remote < first], minlength=size).tolist()
+        firsts = np.bincount(groups[remote < first], minlength=size)
         (requests, request_counts), (theirs, _) = self.comm.arrays(
-            [(ids[remote], counts), (np.delete(firsts, rank), self.comm.others)], "sample"
+            [(ids[remote], counts), (firsts[np.arange(size) != rank], self.comm.others)], "sample"
         )
-        request_firsts = np.insert(theirs, rank, 0).tolist()
+        request_firsts = [*theirs[:rank].tolist(), 0, *theirs[rank:].tolist()]
         here, (own_slots, slots) = self.number(ids[own], requests)
         starts = np.cumsum([0, *request_counts[:-1]])
         firsts_of = ranges(starts, np.array(request_firsts))
@@ -106,4 +106,4 @@ class Team:
         whole = Route(len(here), len(ids), at, request_counts, counts, to, own_at, own_to)
         some_to, some = to[to < first], (own_at[early], own_to[early])
         firsts_at = at[torch.from_numpy(firsts_of)]
-        return whole, Route(len(here), first, firsts_at, request_firsts, firsts, some_to, *some), here
+        return whole, Route(len(here), first, firsts_at, request_firsts, firsts.tolist(), some_to, *some), here
