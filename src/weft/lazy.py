@@ -1,9 +1,12 @@
 """Faces of rooms whose names are imported when they are first used: a command's help need not wait for PyTorch."""
 
 import ast
+import gc
 import inspect
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -26,11 +29,28 @@ def lazy_face(package: str) -> Callable[[str], object]:
             if spec is not None and spec.submodule_search_locations:  # a room: weft.nn after `import weft`
                 return import_module(spec.name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(homes[name]), name)
+        with importing():
+            value = getattr(import_module(homes[name]), name)
         setattr(face, name, value)
         return value
 
     return __getattr__
+
+
+@contextmanager
+def importing() -> Iterator[None]:
+    """No garbage is looked for meanwhile: there is next to none, and to go through all that has been imported takes long.
+
+    The main thread alone sees to that, as two could leave it off.
+    """
+    on = gc.isenabled() and threading.current_thread() is threading.main_thread()
+    if on:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if on:
+            gc.enable()
 
 
 def _homes(source: str) -> dict[str, str]:

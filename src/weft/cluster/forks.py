@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
+from weft.lazy import importing
 from weft.stopping import SIGNALS, heard
 
 COMMAND, NEEDED = "weft.cli", "weft.api"  # the module that workers run, and one that imports what training needs
@@ -26,10 +27,11 @@ def forkable(check: Callable[[], object]) -> bool:
     CUDA, is not forked: its workers import for themselves.
     """
     alone = "torch" not in sys.modules or _threads() == 1  # torch's threads, if it has any, can't be told from numpy's
-    import torch
+    with importing():
+        import torch
 
-    for module in (COMMAND, NEEDED):
-        import_module(module)
+        for module in (COMMAND, NEEDED):
+            import_module(module)
 
     before = torch.get_num_threads()
     torch.set_num_threads(1)

@@ -2,8 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-import weft.nn.generated  # before any model is made
-from weft.lazy import lazy_face
+from weft.lazy import importing, lazy_face
+
+with importing():
+    import weft.nn.generated  # before any model is made
 
 if TYPE_CHECKING:
     from weft.nn.block_model import (

@@ -22,6 +22,7 @@ def single(monkeypatch):
 def test_a_process_with_one_thread_is_forked():
     """A new one: the tests' own may have threads that are never joined, such as those of open connections."""
     script = "import gc; from weft.cluster import forks; assert forks.forkable(lambda: None) and gc.get_freeze_count()"
+    script += "; assert gc.isenabled() and gc.get_stats()[2]['collections'] == 1"  # when all was imported
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
