@@ -110,6 +110,8 @@ def _check(
             f"{asks} hangs{when} on whether a convolution leaves as many rows as it takes, which it does on the whole graph "
             f"and not in a batch: compare shapes or sizes, as in h.shape == x.shape (not len or numel), or widths alone"
         )
+    if mixing is None and several and _is_as_before(tried, part):
+        return
     if mixing is None and several and (by_place := _unlike(tried(_SOME, moved=True), part)) is not None:
         raise ModelError(
             f"{by_place} takes rows from before a convolution by their places{when}, which under some plans are other "
@@ -126,6 +128,17 @@ def _check(
             f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
             f"one worker"
         )
+
+
+def _is_as_before(tried: Callable[..., _Trial], part: _Trial) -> bool:
+    """Does a part stay as it is with other last rows behind convolutions, where what it lacks is no numbers?
+
+    Both in one trial: only of a model that is then another is it found out by which.
+    """
+    try:
+        return _unlike(tried(_SOME, moved=True, unknown=True), part, strict=True) is None
+    except ModelError:  # it does not run on what is no number
+        return False
 
 
 def _unlike(whole: _Trial, part: _Trial, strict: bool = False) -> str | None:
@@ -225,7 +238,7 @@ class LeftOut(TorchFunctionMode):
 
 def _outputs(model: nn.Module, width: int | None, widths: Widths, way: _Way) -> Noted:
     """What each of the model's modules gets, and gives, for the last of some random rows, which get smaller."""
-    sizes = [way.rows - min(way.fewer, depth) for depth in range(DEEPEST)]
+    sizes = [*range(way.rows, way.rows - way.fewer, -1)] + [way.rows - way.fewer] * (DEEPEST - way.fewer)
     found: Noted = []
     all_of_it = f"{type(model).__name__}.forward"
 
