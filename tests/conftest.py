@@ -9,10 +9,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+import checked
 import launcher
 import pytest
 
 from weft.exchange import simulate
+from weft.training import models
 
 # Before Triton is imported: its kernels are interpreted, on the CPU's tensors; `make gpu` has them compiled.
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -57,6 +59,14 @@ def nothing_is_left(tmp_path_factory):
         yield
     left = sorted(path.name for path in folder.iterdir())
     assert not left, f"left behind: {', '.join(left[:20])}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def alike_models_are_checked_once():
+    """Runs look whether their model mixes rows once for those that are alike; `weft.nn.check_rows` itself always does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models, "check_rows", checked.once(models.check_rows))
+        yield
 
 
 @pytest.fixture(scope="session")
