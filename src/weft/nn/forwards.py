@@ -2,8 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from functools import cache
-from types import MethodType
+from types import FunctionType, MethodType
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
@@ -13,6 +13,7 @@ LEARNED_ROWS = (
 )
 
 Arguments = Mapping[str, inspect.Parameter]  # by name
+_KNOWN: WeakKeyDictionary[Callable[..., object], Arguments] = WeakKeyDictionary()  # by a class's function
 
 
 def taken_by(model: nn.Module) -> Arguments:
@@ -26,16 +27,19 @@ def taken_by(model: nn.Module) -> Arguments:
     return accepted
 
 
-@cache  # for signatures take longer to read than a convolution of a small batch to set up
 def _bound(method: Callable[..., object]) -> Arguments:
-    """What a method takes besides its object."""
-    return inspect.signature(MethodType(method, method)).parameters
+    """What a class's function takes besides its object: kept, as reading it takes longer than a small convolution."""
+    if isinstance(method, FunctionType) and method in _KNOWN:
+        return _KNOWN[method]
+    found = inspect.signature(MethodType(method, method)).parameters
+    if isinstance(method, FunctionType):
+        _KNOWN[method] = found
+    return found
 
 
-@cache
 def arguments_of(forward: Callable[..., object]) -> list[str]:
     """The names of what the forward of a class of convolutions takes behind `self`."""
-    return list(inspect.signature(forward).parameters)[1:]
+    return list(_bound(forward))
 
 
 def no_rows(out: object) -> str:
