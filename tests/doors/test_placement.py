@@ -1,10 +1,13 @@
 """A placement from outside: exact with every convolution, planned and priced, allocated for, known to the command line."""
 
 import importlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from exactness import HOME, check_exact, make_parts, sage, trained
+from launcher import ran
 from torch_geometric.nn.models import GAT, GCN
 
 from weft import cli
@@ -149,10 +152,16 @@ def test_the_whole_graph_is_trained_under_it(ranks, parts):
     check_exact(ranks, parts, lambda width, classes: GCN(width, 8, 2, classes), {"whole": plan}, **whole)
 
 
+def with_the_package():
+    """From now on this process has it as if it had been installed."""
+    sys.path.insert(0, str(Path(__file__).with_name("plugin")))
+
+
 def test_the_command_line_knows_it(parts, tmp_path, capsys):
     run = ["train", str(parts[2]), "--fanouts", "4,3", "--batch-size", "60", "--hidden", "8", "--threads", "1"]
     run += ["--epochs", "1", "--workers", "2", "--out", str(tmp_path / "out")]
-    assert cli.main([*run, "--plan", "shared,shared"]) == 0
+    done = ran(["weft", *run, "--plan", "shared,shared"], prepare=with_the_package)
+    assert done.returncode == 0, done.stderr
     assert cli.main([*run, "--plan", "shared,shard"]) == 2  # before workers are started
     assert "placement 'shard' is not known: did you mean 'shared'?" in capsys.readouterr().err
     made = ["partition", str(parts[1]), str(tmp_path / "p"), "--parts", "2", "--method", "traffic", "--fanouts", "4,3"]

@@ -9,7 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from launcher import Running, anew, children_of, free_port, ran
+from launcher import Running, anew, children_of, command, free_port, ran
 from safetensors.torch import load_file
 
 from weft import cli
@@ -79,10 +79,9 @@ def test_workers_train_the_same_model(weft, graphs, alone, tmp_path, workers, op
     assert f"plan  {workers} workers" in told
 
 
-def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_path):
-    model, told = train(
-        in_its_own_process, graphs / "whole", tmp_path / "m", "--workers", 2, "--plan", "split", batch=60
-    )
+@pytest.mark.parametrize("run", [command, pytest.param(in_its_own_process, marks=pytest.mark.slow)])
+def test_a_graph_without_owners_is_shared_out_and_said_so(graphs, alone, tmp_path, run):
+    model, told = train(run, graphs / "whole", tmp_path / "m", "--workers", 2, "--plan", "split", batch=60)
     assert far(model, alone) < 1e-10
     assert "the graph is not partitioned" in told
 

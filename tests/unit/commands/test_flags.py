@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from launcher import ran
 
 from weft import cli, cluster, training
 from weft.commands import info
@@ -155,15 +156,27 @@ def test_closed_streams_are_nobodys_mistake(tmp_path, closed):
     assert Graph.open(tmp_path / "g").num_vertices == 100
 
 
-@pytest.mark.parametrize("words", [["info", "g"], ["train", "g", "--epochs", "1", "--fanouts", "2", "--log", "json"]])
-def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path, words):
+NO_ROOM = "weft: standard output can't be written (No space left on device): write it to another place\n"
+
+
+def test_a_full_disk_behind_standard_output_is_a_sentence(tmp_path):
     communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "weft.cli", *words], cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True
-        )
-    said = "weft: standard output can't be written (No space left on device): write it to another place\n"
-    assert (done.returncode, done.stderr) == (2, said)
+        words = [sys.executable, "-m", "weft.cli", "info", "g"]
+        done = subprocess.run(words, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr) == (2, NO_ROOM)
+
+
+def to_a_full_disk():
+    """From now on this process's standard output."""
+    os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+
+
+def test_a_full_disk_behind_what_training_tells_is_a_sentence(tmp_path, monkeypatch):
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    monkeypatch.chdir(tmp_path)
+    done = ran(["weft", "train", "g", "--epochs", 1, "--fanouts", 2, "--log", "json"], prepare=to_a_full_disk)
+    assert (done.returncode, done.stderr) == (2, NO_ROOM)
 
 
 def test_words_that_can_not_be_written_anywhere_leave_the_exit_code(tmp_path):
