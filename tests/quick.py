@@ -5,7 +5,12 @@ import pytest
 
 def some(values, *quick):
     """A parameter's values, of which only these are in the fast suite: the others would tell little new there."""
-    values = list(values)
-    missing = [value for value in quick if value not in values]
+    return some_rows([(value,) for value in values], *((value,) for value in quick))
+
+
+def some_rows(rows, *quick):
+    """The same of several parameters, in rows of a value each."""
+    rows = list(rows)
+    missing = [row for row in quick if row not in rows]
     assert not missing, f"no such values: {missing}"
-    return [value if value in quick else pytest.param(value, marks=pytest.mark.slow) for value in values]
+    return [pytest.param(*row, marks=() if row in quick else pytest.mark.slow) for row in rows]

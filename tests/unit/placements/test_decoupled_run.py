@@ -4,13 +4,14 @@ import copy
 import sys
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from quick import some
+from quick import some, some_rows
 from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
@@ -218,47 +219,48 @@ def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
     return on_workers(work, bounds)
 
 
-@pytest.mark.parametrize(
-    "name",
-    some(
-        MODELS,
-        "gcn weights",
-        "gcn dropping nothing",
-        "gcn of attributes",
-        "sage jk",
-        "gin",
-        "gat residual",
-        "gat one head",
-        "rgcn vertex types",
-        "gat averaged, and a head",
-        "rgcn alone",
-    ),
-)
-def test_equals_one_process(graph, name):
+# These on three workers, of which one has no vertices; and two of them on any number.
+_QUICK = [
+    "gcn weights",
+    "gcn dropping nothing",
+    "gcn of attributes",
+    "sage jk",
+    "gin",
+    "gat residual",
+    "gat one head",
+    "rgcn vertex types",
+    "gat averaged, and a head",
+    "rgcn alone",
+]
+_ON_ANY = product(("sage jk", "gat one head"), BOUNDS)
+
+
+@pytest.mark.parametrize(("name", "size"), some_rows(product(MODELS, BOUNDS), *product(_QUICK, [3]), *_ON_ANY))
+def test_equals_one_process(graph, name, size):
     wanted_losses, wanted = by_one_process(graph, name)
-    for size, bounds in BOUNDS.items():
-        for chunks, overlap in ((1, False), (size + 1, False), (3, True)):
-            for losses, got in trained(graph, name, bounds, chunks, overlap):
-                assert np.abs(losses - wanted_losses).max() < 1e-10
-                assert (got - wanted).abs().max() < 1e-10
+    for chunks, overlap in ((1, False), (size + 1, False), (3, True)):
+        for losses, got in trained(graph, name, BOUNDS[size], chunks, overlap):
+            assert np.abs(losses - wanted_losses).max() < 1e-10
+            assert (got - wanted).abs().max() < 1e-10
 
 
-@pytest.mark.parametrize(
-    ("name", "how"),
-    [
-        ("gcn weights", Fit("again", 7, False, 1)),
-        ("gcn", Fit("again", 5, True, 3)),
-        ("gin", Fit("files", 0, True, 5)),
-        ("sage jk", Fit("files", 0, False, 2)),
-        ("gat", Fit("again", 11, True, 4)),
-        ("gat residual", Fit("files", 0, True, 1)),
-        ("gat averaged, and a head", Fit("files", 0, True, 2)),
-        ("rgcn vertex types", Fit("again", 6, True, 3)),
-    ],
-)
-def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, how, monkeypatch):
+FITS = {
+    "gcn weights": Fit("again", 7, False, 1),
+    "gcn": Fit("again", 5, True, 3),
+    "gin": Fit("files", 0, True, 5),
+    "sage jk": Fit("files", 0, False, 2),
+    "gat": Fit("again", 11, True, 4),
+    "gat residual": Fit("files", 0, True, 1),
+    "gat averaged, and a head": Fit("files", 0, True, 2),
+    "rgcn vertex types": Fit("again", 6, True, 3),
+}
+
+
+# Both ways with and without the background's exchanges, for each kind of convolution.
+@pytest.mark.parametrize("name", some(FITS, "gcn weights", "gin", "sage jk", "gat", "rgcn vertex types"))
+def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, monkeypatch):
     monkeypatch.setattr(activations, "_SMALL", 0)  # so that everything that is kept goes to the file
-    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: how)
+    monkeypatch.setattr("weft.nn.decoupled_model.memory.fit", lambda *_: FITS[name])
     wanted_losses, wanted = by_one_process(graph, name)
     for overlap, size in ((False, 1), (True, 3)):
         for losses, got in trained(graph, name, BOUNDS[size], 1, overlap):
