@@ -256,7 +256,7 @@ FITS = {
 }
 
 
-# Both ways with and without the background's exchanges, for each kind of convolution.
+# Computed again, and in files, each with slices that are mapped and ones that are not; and each kind of convolution.
 @pytest.mark.parametrize("name", some(FITS, "gcn weights", "gin", "sage jk", "gat", "rgcn vertex types"))
 def test_what_is_computed_again_or_in_files_changes_nothing(graph, name, monkeypatch):
     monkeypatch.setattr(activations, "_SMALL", 0)  # so that everything that is kept goes to the file
