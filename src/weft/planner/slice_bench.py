@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from weft.errors import ModelError
-from weft.exchange import Background, Recorded, Recorder
+from weft.exchange import Background, Communicator, Recorded, Recorder
 from weft.graph import Graph, ranges, running_sum
 from weft.nn import Convolution, Met, shares, sums
 from weft.placements import EdgeLists, Layer, SliceLayer, SliceSpan, WholeLayer, everyones
@@ -159,12 +159,14 @@ def attending(graph: Graph) -> tuple[float, float]:
 
 
 class _Counted(Background):
-    """Exchanges at once, and counts them."""
+    """Exchanges at once, of which it keeps a list: one with `of_gradients`."""
 
-    called = 0
+    def __init__(self, comm: Communicator) -> None:
+        super().__init__(comm)
+        self.begun: list[Callable[..., None]] = []
 
     def __call__(self, send: Callable[..., None], *given: object) -> "Future[None]":
-        self.called += 1
+        self.begun.append(send)
         return super().__call__(send, *given)
 
 
@@ -202,8 +204,8 @@ class _Run:
 
     def by_rounds(self) -> bool:
         """Do all its rows go by what exchanges in the background?"""
-        self._background.called = 0
-        return 0 < len(self.counted()) == self._background.called
+        self._background.begun.clear()
+        return 0 < len(self.counted()) == len(self._background.begun)
 
     def time(self) -> float:
         """What it takes."""

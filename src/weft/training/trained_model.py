@@ -97,6 +97,17 @@ def load_model(folder: str | Path, graph: Graph) -> TrainedModel:
     return TrainedModel(model, settings, applied, several_labels, edited(facts.get("code", {}), model))
 
 
+def _labels_as(graph: Graph, classes: int, names: tuple[str, ...] | None) -> np.ndarray | None:
+    """A graph's labels as a model numbers its classes, by their names: -1 of a class that it does not know."""
+    labels, own = graph.labels, graph.class_names
+    if labels is None or (own == names and graph.num_classes == classes):
+        return labels
+    if labels.ndim > 1 or not (own and names):
+        return labels if labels.ndim == 1 and graph.num_classes <= classes else None
+    of_model = [names.index(name) if name in names else -1 for name in own]
+    return np.array([*of_model, -1], labels.dtype)[labels]  # the last is of those that are unknown
+
+
 class _Known(NamedTuple):
     """What is known of the graph that a model was trained on."""
 
@@ -125,7 +136,8 @@ class _Known(NamedTuple):
         if relations is None and graph.edge_type is not None and graph.num_edge_types < self._edge_types(graph):
             relations = tuple(map(str, range(self._edge_types(graph))))  # the last ones have no edge here
         classes_of = names and tuple(names)
-        return replace(graph, num_classes=classes, class_names=classes_of, edge_type_names=relations)
+        labels = _labels_as(graph, classes, classes_of)
+        return replace(graph, labels=labels, num_classes=classes, class_names=classes_of, edge_type_names=relations)
 
     def check_relations(self, graph: Graph, applied: Graph, folder: Path) -> None:
         """Refuse a graph whose types of edges are others, or have other numbers."""

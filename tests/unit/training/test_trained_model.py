@@ -119,6 +119,9 @@ def test_classes_are_those_of_the_model(tmp_path):
     labels, words = np.arange(12) % 3, ("blue", "green", "red")
     folder, other = saved(tmp_path / "model", plain(labels, words), model="sage"), ("amber", "blue", "green", "violet")
     graph = load_model(folder, plain(np.arange(12) % 4, other)).graph
+    assert graph.labels.tolist() == [-1, 0, 1, -1] * 3 and load_model(
+        folder, plain(labels, words)
+    ).graph.labels.tolist()[:3] == [0, 1, 2]
     found = told(rows(folder, plain(np.arange(12) % 4, other)), "predictions", False)
     table = table_of(found, np.arange(12), 0, graph, "predictions")
     assert table["class_name"].to_pylist() == [words[one] for one in table["class"].to_pylist()]
