@@ -191,10 +191,15 @@ def _is_mount_point(path: Path) -> bool:
     return os.fsencode(path) in named
 
 
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that looks most like this one; an empty one where none does."""
+    return next(iter(difflib.get_close_matches(word, list(known), 1)), "")
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """A hint at the known word that looks most like this one, if there is one; it ends in a blank."""
-    found = difflib.get_close_matches(word, list(known), 1, 0.6)
-    return f"did you mean {found[0]!r}? " if found else ""
+    found = nearest(word, known)
+    return f"did you mean {found!r}? " if found else ""
 
 
 def read_toml(path: Path) -> dict[str, Any]:

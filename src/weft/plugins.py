@@ -12,11 +12,11 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
+from weft.config import nearest
 from weft.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -135,8 +135,8 @@ class Door(Generic[T]):
 
     def _unknown(self, name: str) -> str:
         known = self.names()
-        near = get_close_matches(name, known, 1)
-        remedy = f"did you mean {near[0]!r}? Choose" if near else "choose"
+        near = nearest(name, known)
+        remedy = f"did you mean {near!r}? Choose" if near else "choose"
         return f"{self.kind} {name!r} is not known: {remedy} from {', '.join(known)}"
 
 

@@ -1,9 +1,10 @@
 """The parser of commands: what it can't read is told with the usage of the called one, and with what was likely meant."""
 
 import argparse
-import difflib
 from collections.abc import Iterable
 from typing import Any
+
+from weft.config import nearest
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -33,5 +34,5 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def _near(word: str, known: Iterable[str], before: str = "") -> str:
-    found = difflib.get_close_matches(word, list(known), 1)
-    return f"; did you mean {before}{found[0]}?" if found else ""
+    found = nearest(word, known)
+    return f"; did you mean {before}{found}?" if found else ""

@@ -1,11 +1,11 @@
 """Which columns of a table hold what: by name, or by pattern where there may be several."""
 
-import difflib
 import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from weft.config import nearest
 from weft.errors import InputError
 
 _TEXT = {".csv", ".tsv", ".txt"}  # whose columns may have no names
@@ -32,8 +32,8 @@ def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
     for part in [wanted] if wanted in there else wanted.split(","):
         names = _named(part, there)
         if not names:
-            near = difflib.get_close_matches(part.strip(), there, 1)
-            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(there[:20])}"
+            near = nearest(part.strip(), there)
+            hint = f"did you mean {near!r}?" if near else f"it has {', '.join(there[:20])}"
             text = _TEXT.intersection(Path(where.lower()).suffixes)
             if not near and text and all(name.isdecimal() for name in there[:2]):
                 hint += "; if that is its first row, add a line of names before it, or call a list of edges .txt"
