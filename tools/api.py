@@ -82,7 +82,7 @@ def _line(name: str, thing: Any) -> str:
 
 def _method(node: ast.FunctionDef) -> str:
     decorators = {ast.unparse(decorator) for decorator in node.decorator_list}
-    is_value = bool(decorators & {"property", "cached_property", "abstractproperty"})
+    is_value = bool(decorators & {"property", "cached_property"})
     said = (ast.get_docstring(node) or "").split("\n")[0]
     own = node.args.args if "staticmethod" in decorators else node.args.args[1:]
     return f"- `{node.name}`: {said}" if is_value else f"- `{node.name}({_arguments(node.args, own)})`: {said}"

@@ -20,6 +20,8 @@ from weft.operations import Draws
 from weft.sampling import keys_of
 from weft.training.batches import Part
 
+_STEPS = 3  # of the model's parameters, in which others that the optimizer has would have been moved, too
+
 
 def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) -> None:
     """Refuse random numbers of torch for so many rows or edges: which are whose differs from plan to plan.
@@ -32,9 +34,6 @@ def check_draws(drawn: Draws, model: nn.Module, rows: Callable[[], set[int]]) ->
     for function, shape in drawn.shapes:
         if counts.intersection(shape):
             raise ModelError(of_random_numbers(model, function))
-
-
-_STEPS = 3  # of the model's parameters, in which others that the optimizer has would have been moved, too
 
 
 class Added:

@@ -104,8 +104,9 @@ def _labels_as(graph: Graph, classes: int, names: tuple[str, ...] | None) -> np.
         return labels
     if labels.ndim > 1 or not (own and names):
         return labels if labels.ndim == 1 and graph.num_classes <= classes else None
-    of_model = [names.index(name) if name in names else -1 for name in own]
-    return np.array([*of_model, -1], labels.dtype)[labels]  # the last is of those that are unknown
+    of_model = {name: number for number, name in enumerate(names)}
+    numbers = [*(of_model.get(name, -1) for name in own), -1]  # the last is of those that are unknown
+    return np.array(numbers, labels.dtype)[labels]
 
 
 class _Known(NamedTuple):
