@@ -266,11 +266,11 @@ class Run:
 
         Of whole numbers, and of what is true, it is int64, as torch.sum's. All workers call this together.
         """
-        own = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
-        if own.numel() > 1:  # gradients, it may be
+        here = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
+        if here.numel() > 1:  # gradients, it may be
             self.sync.known()
-        whole = not (own.is_floating_point() or own.is_complex())
-        return self.comm.sum(own.to(torch.int64 if whole else own.dtype, copy=True))
+        whole = not (here.is_floating_point() or here.is_complex())
+        return self.comm.sum(here.to(torch.int64 if whole else here.dtype, copy=True))
 
     def describe(self) -> str:
         """The run in one line."""

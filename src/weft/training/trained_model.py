@@ -99,13 +99,13 @@ def load_model(folder: str | Path, graph: Graph) -> TrainedModel:
 
 def _labels_as(graph: Graph, classes: int, names: tuple[str, ...] | None) -> np.ndarray | None:
     """A graph's labels as a model numbers its classes, by their names: -1 of a class that it does not know."""
-    labels, own = graph.labels, graph.class_names
-    if labels is None or (own == names and graph.num_classes == classes):
+    labels, there = graph.labels, graph.class_names
+    if labels is None or (there == names and graph.num_classes == classes):
         return labels
-    if labels.ndim > 1 or not (own and names):
+    if labels.ndim > 1 or not (there and names):
         return labels if labels.ndim == 1 and graph.num_classes <= classes else None
     of_model = {name: number for number, name in enumerate(names)}
-    numbers = [*(of_model.get(name, -1) for name in own), -1]  # the last is of those that are unknown
+    numbers = [*(of_model.get(name, -1) for name in there), -1]  # the last is of those that are unknown
     return np.array(numbers, labels.dtype)[labels]
 
 
