@@ -37,6 +37,7 @@ _FILLING = bytes(1 << 20)  # what they sum up
 # Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
 # everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
 _PERIOD = 0.1
+_AFTER = 0.05  # seconds that threads stay busy afterwards: other hosts' may be that late, and would find theirs free
 
 Tell = Callable[[str], None]
 
@@ -217,25 +218,27 @@ def busy(periods: int, processors: float) -> tuple[float, float]:
     """
     table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
     picked = (np.arange(1 << 16) * 40_503) % len(table)
-    got: list[tuple[float, int]] = []
-    others: list[float] = []
+    got: dict[Callable[[], object], list[tuple[float, int]]] = {}
 
     def work() -> None:
-        out, units, begun = np.empty(len(picked), dtype=np.float32), 0, 0.0
-        while (now := time.perf_counter()) < end:
-            if now >= start and not begun:
-                begun, units = time.thread_time(), 0
-            np.take(table, picked, out=out, mode="clip")  # lets other threads run
-            units += 1
-        got.append((time.thread_time() - begun, units) if begun else (0.0, 0))
+        out = np.empty(len(picked), dtype=np.float32)
+        repeat(work, lambda: np.take(table, picked, out=out, mode="clip"))  # lets other threads run
 
     def fill() -> None:
-        begun = 0.0
-        while (now := time.perf_counter()) < end:
+        repeat(
+            fill, lambda: hashlib.sha256(_FILLING)
+        )  # many threads that asked for Python's lock more often would wait
+
+    def repeat(kind: Callable[[], object], piece: Callable[[], object]) -> None:
+        begun, units, done = 0.0, 0, (0.0, 0)
+        while (now := time.perf_counter()) < end + _AFTER:
             if now >= start and not begun:
-                begun = time.thread_time()
-            hashlib.sha256(_FILLING)  # many threads that asked for Python's lock more often would wait for it
-        others.append(time.thread_time() - begun if begun else 0.0)
+                begun, units = time.thread_time(), 0
+            piece()
+            units += 1
+            if begun and now < end:
+                done = time.thread_time() - begun, units
+        got.setdefault(kind, []).append(done)
 
     start = time.perf_counter() + _PERIOD
     end = start + periods * _PERIOD
@@ -245,8 +248,8 @@ def busy(periods: int, processors: float) -> tuple[float, float]:
         thread.start()
     for thread in threads:
         thread.join()
-    used, units = sum(used for used, _ in got), sum(units for _, units in got)
-    return (used + sum(others)) / (end - start), units / max(used, 1e-6)
+    used, units = map(sum, zip(*got[work], strict=True))
+    return (used + sum(of for of, _ in got.get(fill, ()))) / (end - start), units / max(used, 1e-6)
 
 
 def machine() -> int:

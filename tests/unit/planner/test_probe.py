@@ -1,6 +1,7 @@
 """The probe: links told from hosts by computed times; and as a whole, by workers that are threads of this process."""
 
 import itertools
+import os
 import socket
 import threading
 import time
@@ -197,6 +198,15 @@ def test_as_many_threads_are_busy_as_a_worker_may_use_processors(monkeypatch):
         more.clear()
         assert 0 < busy(1, processors)[0] <= max(3, int(processors))
         assert len(more) == besides
+
+
+def test_hosts_that_are_late_find_no_processor_free(monkeypatch):
+    """Threads stay busy after what is counted, so that hosts of one machine never get more than there is together."""
+    monkeypatch.setattr(probe, "_AFTER", 0.3)
+    start = time.perf_counter()
+    cores, _ = busy(1, 2.0)
+    assert time.perf_counter() - start >= 0.5
+    assert 0 < cores <= 1.05 * min(3, len(os.sched_getaffinity(0)))
 
 
 def test_busy_threads_and_memory():
