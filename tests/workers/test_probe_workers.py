@@ -13,7 +13,7 @@ import weft.training
 from weft import cli
 from weft.errors import StorageError
 from weft.planner import KINDS, NEVER, Cluster, Host, read_cluster, write_cluster
-from weft.training import rehearsal
+from weft.training import Trainer, rehearsal
 
 
 def check(printed, file, kept):
@@ -94,6 +94,24 @@ def test_where_epochs_are_long_each_plan_trains_for_one(ranks, seen, monkeypatch
     monkeypatch.setattr(rehearsal, "_ENOUGH", 0.0)
     ranks(2, lambda world: rehearsal.rehearse(world, ONE_HOST))
     assert seen == [3]
+
+
+def test_what_is_timed_begins_with_batches_in_the_making(ranks, seen, monkeypatch):
+    """The first plan trains a whole epoch before, each other one the last two batches of it; nothing is begun twice."""
+    monkeypatch.setattr(rehearsal, "SCENES", (SCENE._replace(plans=SCENE.plans[:2]),))
+    trained, train = [], Trainer.train_epoch
+
+    def train_epoch(self, epoch, first=0):
+        if self.world.rank == 0:
+            trained.append((self.parallel, epoch, first, len(self.loader)))
+        return train(self, epoch, first)
+
+    monkeypatch.setattr(Trainer, "train_epoch", train_epoch)
+    ranks(2, lambda world: rehearsal.rehearse(world, ONE_HOST))
+    one, other = SCENE.plans[:2]
+    count = trained[0][-1]
+    assert count > 2
+    assert trained == [(one, 0, 0, count), (one, 1, 0, count), (other, 0, count - 2, count), (other, 1, 0, count)]
 
 
 @pytest.mark.slow

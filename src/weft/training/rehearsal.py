@@ -104,10 +104,12 @@ def rehearse(
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
-            trainer.train_epoch(0)  # in which memory grows to what these batches take
-            for plan in plans:
-                if plan != trainer.parallel:
+            for number, plan in enumerate(plans):
+                if number:
                     trainer.use(plan)
+                # The first epoch is a whole one: memory grows to what these batches take. What is timed then begins as
+                # epochs do, with batches in the making, but none that was begun long before.
+                trainer.train_epoch(0, max(0, len(trainer.loader) - _BEFORE) if number else 0)
                 seen += _epochs(trainer, comm, planner, plan, scene.epochs)
                 done += 1
                 progress("rehearsing", done, total)
@@ -178,7 +180,6 @@ def measured(trainer: Trainer, comm: Communicator, answer: Answer, epochs: int) 
 
 def _epochs(trainer: Trainer, comm: Communicator, planner: Planner, plan: Plan, most: int) -> list[Observation]:
     """Some epochs by a plan, until they agree or are long enough. All workers see the same, and end together."""
-    trainer.train_epoch(0, max(0, len(trainer.loader) - _BEFORE))
     seen = [observed(trainer, comm, planner, plan, 1)]
     while len(seen) < most and sum(one.seconds for one in seen) < _ENOUGH and not _agree(seen):
         seen.append(observed(trainer, comm, planner, plan, 1 + len(seen)))
