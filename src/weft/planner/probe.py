@@ -218,18 +218,17 @@ def busy(periods: int, processors: float) -> tuple[float, float]:
     """
     table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
     picked = (np.arange(1 << 16) * 40_503) % len(table)
-    got: dict[Callable[[], object], list[tuple[float, int]]] = {}
+    got: list[tuple[float, int]] = []
+    others: list[float] = []
 
     def work() -> None:
         out = np.empty(len(picked), dtype=np.float32)
-        repeat(work, lambda: np.take(table, picked, out=out, mode="clip"))  # lets other threads run
+        got.append(kept_at(lambda: np.take(table, picked, out=out, mode="clip")))  # lets other threads run
 
-    def fill() -> None:
-        repeat(
-            fill, lambda: hashlib.sha256(_FILLING)
-        )  # many threads that asked for Python's lock more often would wait
+    def fill() -> None:  # many threads that asked for Python's lock more often would wait for it
+        others.append(kept_at(lambda: hashlib.sha256(_FILLING))[0])
 
-    def repeat(kind: Callable[[], object], piece: Callable[[], object]) -> None:
+    def kept_at(piece: Callable[[], object]) -> tuple[float, int]:
         begun, units, done = 0.0, 0, (0.0, 0)
         while (now := time.perf_counter()) < end + _AFTER:
             if now >= start and not begun:
@@ -238,7 +237,7 @@ def busy(periods: int, processors: float) -> tuple[float, float]:
             units += 1
             if begun and now < end:
                 done = time.thread_time() - begun, units
-        got.setdefault(kind, []).append(done)
+        return done
 
     start = time.perf_counter() + _PERIOD
     end = start + periods * _PERIOD
@@ -248,8 +247,8 @@ def busy(periods: int, processors: float) -> tuple[float, float]:
         thread.start()
     for thread in threads:
         thread.join()
-    used, units = map(sum, zip(*got[work], strict=True))
-    return (used + sum(of for of, _ in got.get(fill, ()))) / (end - start), units / max(used, 1e-6)
+    used, units = map(sum, zip(*got, strict=True))
+    return (used + sum(others)) / (end - start), units / max(used, 1e-6)
 
 
 def machine() -> int:
