@@ -478,4 +478,5 @@ def _in_step() -> Iterator[None]:
 
 
 def _bytes(x: Tensor) -> np.ndarray:
-    return x.detach().view(-1).view(torch.uint8).numpy()  # as numpy has no bfloat16
+    x = x.detach().view(torch.int16) if x.dtype == torch.bfloat16 else x.detach()  # numpy has none
+    return x.view(-1).numpy().view(np.uint8)

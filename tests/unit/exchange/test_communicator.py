@@ -165,6 +165,17 @@ def test_half_precision_halves_the_bytes():
     assert made[0].traffic.sent()["exchange"][1] == 10 * 4 * 2
 
 
+@pytest.mark.parametrize("count", [0, 1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_columns_of_one_row_or_none_are_sent(dtype, count):
+    """They are contiguous, though their stride is a row's."""
+    x = torch.arange(3 * count).reshape(count, 3).to(dtype)[:, 2]
+    with meshed(2) as (ends, _):
+        made = comms(ends)
+        got = together(lambda rank: made[rank].gather(x), 2)
+    assert all(torch.equal(one, x) for of in got for one in of)
+
+
 def test_gradients_keep_their_range_on_a_half_wire():
     """Those of a loss that is divided by millions of examples are beyond float16."""
     x, counts = torch.randn(10, 4) * 1e-8, [[0, 10], [10, 0]]
