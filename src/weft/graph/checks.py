@@ -37,6 +37,7 @@ def check_shapes(graph: "Graph") -> None:
         array = getattr(graph, name)
         if array is not None and len(array) != count:
             raise InputError(f"{name} has {len(array)} values for {count} edges: give one for each")
+    _check_kinds(graph)
     for name in ("features", "labels", "split", "original_ids", "vertex_type", "names"):
         array = getattr(graph, name)
         if array is not None and len(array) != vertices:
@@ -68,6 +69,22 @@ def _check_lists(indptr: np.ndarray, indices: np.ndarray) -> None:
             )
 
 
+def _check_kinds(graph: "Graph") -> None:
+    """What is given of vertices is of numpy, and shaped as its kind is."""
+    for name, kinds, shape in (
+        ("features", "iuf", "a row of numbers a vertex, [vertices, width]"),
+        ("labels", "iu", "a whole number a vertex, or a row of 0 and 1"),
+        ("split", "iu", "0, 1, 2 or 3 a vertex: train, validation, test or unused"),
+    ):
+        array = getattr(graph, name)
+        if array is None or isinstance(array, HeteroFeatures):
+            continue
+        if not isinstance(array, np.ndarray):
+            raise InputError(f"{name} is a {type(array).__name__}: give a numpy array, {shape}")
+        if array.dtype.kind not in kinds or (array.ndim != 2 if name == "features" else not 1 <= array.ndim <= 2):
+            raise InputError(f"{name} is of {array.dtype} and shape {array.shape}: give {shape}")
+
+
 def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:
     if features.ndim != 2 or not features.shape[1]:
         raise InputError(f"edge_features has shape {features.shape}: it needs a row of numbers an edge, [edges, width]")
@@ -75,16 +92,25 @@ def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:
         raise InputError(f"edge_features has {len(features)} rows for {edges} edges: give one for each")
 
 
-def check_values(graph: "Graph", *, mapped: bool = True) -> None:
-    """All values of a graph in memory within their bounds; `mapped`: those of memory-mapped files, too."""
+def is_file_of(array: np.ndarray | None, folder: Path | None) -> bool:
+    """Is it a file of a graph's folder, or of what came with it? Those are looked at when the folder is opened."""
+    if folder is None or not isinstance(array, np.memmap) or array.filename is None:
+        return False
+    return Path(array.filename).resolve().is_relative_to(folder.resolve())
+
+
+def check_values(graph: "Graph") -> None:
+    """All values of a graph within their bounds, but for files of its folder."""
     features = graph.features
     arrays = {name: getattr(graph, name) for name in _CHECKS if name != "features"}
     tables = features.tables if isinstance(features, HeteroFeatures) else (features,)
     for name, array in [*arrays.items(), *(("features", table) for table in tables)]:
-        if array is not None and array.size and (mapped or not isinstance(array, np.memmap)):
+        if array is not None and array.size and not is_file_of(array, graph.path):
             rows = max(1, _CHUNK * len(array) // array.size)
             for first in range(0, len(array), rows):
                 _CHECKS[name](graph, array[first : first + rows], first)
+    if graph.original_ids is not None and not is_file_of(graph.original_ids, graph.path):
+        _check_distinct(graph.original_ids)
 
 
 def check_files(
@@ -144,13 +170,18 @@ def _check_weights(_graph: "Graph", piece: np.ndarray, first: int) -> None:
 
 def _check_labels(graph: "Graph", piece: np.ndarray, _first: int) -> None:
     low, high = int(piece.min()), int(piece.max())
+    if not graph.num_classes and high >= 0:
+        raise InputError(
+            f"labels run from {low} to {high}, and num_classes is 0: give num_classes = {high + 1} or more"
+        )
     if low < -1 or high >= (2 if graph.multi_label else graph.num_classes):
         raise InputError(f"labels run from {low} to {high}: classes are 0 to {graph.num_classes - 1}, -1 is unknown")
 
 
 def _check_split(_graph: "Graph", piece: np.ndarray, _first: int) -> None:
-    if piece.max() > 3:
-        raise InputError(f"split holds {piece.max()}: use 0 train, 1 validation, 2 test, 3 unused")
+    for value in (piece.min(), piece.max()):
+        if not 0 <= value <= 3:
+            raise InputError(f"split holds {value}: use 0 train, 1 validation, 2 test, 3 unused")
 
 
 def _check_ids(graph: "Graph", piece: np.ndarray, _first: int) -> None:

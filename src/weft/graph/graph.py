@@ -276,13 +276,13 @@ class Graph:
         return self.identity if self.path is None else _sum_of(read_manifest(self.path))
 
     def checked(self) -> Self:
-        """The same graph, all values within their bounds: looked at once, but for files, which were when it was opened."""
+        """The same graph, all values within their bounds: looked at once; files of its folder were when it was opened."""
         _ = self._sound
         return self
 
     @cached_property
     def _sound(self) -> bool:
-        check_values(self, mapped=self.path is None)
+        check_values(self)
         return True
 
     def verify(self, progress: ProgressCallback | None = None) -> None:

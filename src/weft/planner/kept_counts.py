@@ -17,7 +17,7 @@ import numpy as np
 
 from weft import __version__, _kernels
 from weft.exchange import Communicator
-from weft.graph import Graph, ProgressCallback, cache_folder, with_sum, without_sum
+from weft.graph import Graph, ProgressCallback, cache_folder, is_file_of, with_sum, without_sum
 from weft.placements import Moves, all_placements, placement_named
 from weft.planner.counts import CountedBatch, Counts, Drawn, Key, PlacedHop
 from weft.planner.dry_run import DryRun
@@ -88,7 +88,7 @@ class KeptCounts:
 def _is_known(graph: Graph, sampling: Sampling) -> bool:
     """Is it a graph as a folder has it, drawn from and placed by what Weft's version tells all of?"""
     arrays = (getattr(graph, name) for name in _OF_GRAPH)
-    whole = graph.path is not None and all(array is None or isinstance(array, np.memmap) for array in arrays)
+    whole = graph.path is not None and all(array is None or is_file_of(array, graph.path) for array in arrays)
     kinds = [SAMPLERS.get(sampling.sampler), *map(type, all_placements())]
     return whole and all(kind.__module__.startswith("weft.") for kind in kinds)
 

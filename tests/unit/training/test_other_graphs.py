@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import GCN, GCNConv
 
 import weft
-from weft.errors import ConfigError, GraphFormatError, InputError, ModelError
+from weft.errors import ConfigError, GraphFormatError, InputError, ModelError, WeftError
 from weft.graph import checks
 from weft.training import infer  # before modules are made, so that what PyG generates for them is kept in memory
 
@@ -112,6 +112,37 @@ def test_a_graph_made_by_hand_has_no_source_that_is_no_vertex(source):
     for begin in (lambda: weft.train(graph, model), lambda: weft.Loader(graph), lambda: infer(model, graph)):
         with pytest.raises(InputError, match=f"edge 1 comes from vertex {source}, but ids are 0 to 2"):
             begin()
+
+
+_WRONG = {
+    "features is a Tensor: give a numpy array": {"features": torch.ones(3, 3)},
+    r"features is of float32 and shape \(3,\)": {"features": np.ones(3, np.float32)},
+    "labels is a list: give a numpy array": {"labels": [0, 1, 2]},
+    "labels is of float64": {"labels": np.array([0, np.nan, 1])},
+    "labels run from 0 to 2, and num_classes is 0: give num_classes = 3 or more": {
+        "labels": np.arange(3),
+        "num_classes": 0,
+    },
+    "split holds -1": {"split": np.array([0, -1, 1], np.int8)},
+    "two vertices have the same original id": {"original_ids": np.zeros(3, np.int64)},
+}
+
+
+@pytest.mark.parametrize("words", _WRONG)
+def test_what_a_graph_made_by_hand_lacks_is_said(words):
+    given = {"features": np.ones((3, 3), np.float32), "labels": np.zeros(3, np.int32), "num_classes": 3} | _WRONG[words]
+    with pytest.raises(WeftError, match=words):
+        weft.Loader(weft.Graph(np.arange(4), np.array([1, 2, 0], np.int32), **given))
+
+
+def test_files_of_ones_own_are_looked_at(tmp_path):
+    """They are mapped, as the graph's are, but nobody has seen what they hold."""
+    weft.Graph.from_pyg(graph_of(3)).save(tmp_path / "graph")
+    graph = weft.Graph.open(tmp_path / "graph")
+    np.save(tmp_path / "own.npy", np.full_like(graph.indices, 77))
+    own = np.load(tmp_path / "own.npy", mmap_mode="r")
+    with pytest.raises(InputError, match="edge 0 comes from vertex 77, but ids are 0 to 2"):
+        infer(GCN(3, 4, 2, 3), replace(graph, indices=own))
 
 
 def test_what_a_graph_holds_is_looked_at_once(tmp_path, monkeypatch):
