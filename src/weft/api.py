@@ -15,7 +15,7 @@ from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
-from weft.plan import Plan, Settings, check_own_model, check_workers
+from weft.plan import Plan, Settings, check_own_model, check_same, check_workers
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
 from weft.training import (
@@ -57,6 +57,7 @@ def train(
         graph = as_graph(graph, World(), 0.0)
     if isinstance(model, str):
         settings, model = settings | {"model": model}, None
+    plan = settings.get("plan")
     for key, kind in (("device", torch.device), ("plan", Plan)):
         if isinstance(settings.get(key), kind):
             settings[key] = str(settings[key])
@@ -65,6 +66,8 @@ def train(
             raise ConfigError("objective and loss are both given, but an objective has its own loss: leave one out")
         objective = LossObjective(settings.pop("loss"))
     checked = Settings.read(settings, "train")
+    if isinstance(plan, Plan):
+        check_same(checked, plan)
     if objective is not None and names_other_task(checked, objective):
         given = (
             "a function as loss, which is of rows and labels" if isinstance(objective, LossObjective) else "objective"

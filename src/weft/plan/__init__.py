@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         check_device,
         check_loader,
         check_own_model,
+        check_same,
         check_variant,
         check_workers,
         refuse,

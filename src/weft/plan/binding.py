@@ -260,10 +260,10 @@ def check_loader(settings: "Settings", plan: Plan | None = None) -> None:
         if key in settings.given and value == "auto":
             raise ConfigError(f"{key} = 'auto' asks the planner, and a loader has no model to plan for: {remedy}")
     if plan is not None:
-        _check_same(settings, plan)
+        check_same(settings, plan)
 
 
-def _check_same(settings: "Settings", plan: Plan) -> None:
+def check_same(settings: "Settings", plan: Plan) -> None:
     """Refuse options beside a plan that is made already, which has them otherwise."""
     for key in (key for key, (group, name) in PLACES.items() if group == "plan" and name != "name"):
         value, of_plan = settings[key], getattr(plan, key)
