@@ -14,13 +14,16 @@ import numpy as np
 import pyarrow as pa
 import torch
 from torch import nn
+from torch_geometric.data import Data, HeteroData
 
 from weft.config import typed
 from weft.errors import InputError, ModelError, StorageError
+from weft.exchange import World
 from weft.graph import Graph
 from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
+from weft.training.fetching import as_graph
 from weft.training.models import dtype_for, make_model
 from weft.training.objectives import objective_named, probabilities, width_by
 from weft.training.own_code import code_of, edited
@@ -63,9 +66,10 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
     checkpoint.save(folder, model.state_dict() | {_KEPT + name: tensor for name, tensor in tensors.items()}, facts)
 
 
-def load_model(folder: str | Path, graph: Graph) -> TrainedModel:
+def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path) -> TrainedModel:
     """A trained model, built anew for a graph of the same features, and types of edges and vertices by the same numbers."""
     folder = Path(folder)
+    graph = graph if isinstance(graph, Graph) else as_graph(graph, World(), 0.0)
     if not folder.is_dir():
         raise StorageError(
             f"there is no trained model at {folder}: train one with `weft train ... --out {typed(folder)}`"

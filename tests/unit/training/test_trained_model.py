@@ -56,6 +56,14 @@ def plain(labels, names=None, **more):
     return Graph.from_arrays(draw.integers(0, 12, (2, 60)), labels=labels, class_names=names, **given)
 
 
+def test_a_graph_may_be_a_path(tmp_path):
+    graph = plain(np.arange(12) % 3)
+    graph.save(tmp_path / "graph")
+    folder = saved(tmp_path / "model", graph, model="sage")
+    for place in (tmp_path / "graph", str(tmp_path / "graph")):
+        np.testing.assert_array_equal(rows(folder, place), rows(folder, graph))
+
+
 def test_relations_in_another_order_are_refused(tmp_path):
     folder = saved(tmp_path / "model", hetero())
     assert rows(folder, hetero()).shape == (18, 3)
