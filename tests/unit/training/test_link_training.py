@@ -72,6 +72,11 @@ def test_pairs_that_are_given_are_scored_behind_training(graph):
     result = weft.train(graph, encoder, task="link", link_split="100/0/0", **few)
     assert result.validation is None and result.test is None
     rows = torch.from_numpy(weft.infer(result.model, graph).outputs)
+    loader = weft.Loader(graph, [5, 5], task="link", link_split="100/0/0")
+    with pytest.raises(
+        ConfigError, match=r"^no link is in the split 'validation', so there are no figures of it: .*link_split$"
+    ):
+        loader.objective.measure(result.model, "validation", [], loader.comm)
     heads = torch.from_numpy(np.array(graph.indices[:500])).long()
     tails = torch.from_numpy(np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))[:500])
     with torch.no_grad():

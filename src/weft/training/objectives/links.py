@@ -10,7 +10,7 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor, nn
 
-from weft.errors import ModelError, TrainingError
+from weft.errors import ConfigError, ModelError, TrainingError
 from weft.exchange import Communicator
 from weft.graph import SPLITS, Graph, Links, split_links
 from weft.keys import Stream, drawing_alone, mix64
@@ -174,7 +174,11 @@ class LinkObjective(Objective):
         `outputs`: vertices and their rows, as far as this worker has them. All workers call this together.
         """
         assert isinstance(model, LinkPredictor)
-        task, like = self._settings.task, next(model.parameters())
+        task, like = self._settings.task, next(model.parameters(), torch.empty(0))
+        if not len(self._links.parts[split]):
+            raise ConfigError(
+                f"no link is in the split {split!r}, so there are no figures of it: choose another link_split"
+            )
         held, rows = _joined(outputs, like)
         holders, place, links = self._holders(held, comm), places_in(held), self._links.parts[split]
         pieces = self._pieces(len(links))
