@@ -300,7 +300,7 @@ def test_held_out_links_are_measured_in_a_loop_of_ones_own(ranks, parts):
         run.model.eval()
         with torch.no_grad():
             vertices = loader.objective.vertices("validation")
-            outputs = ((batch.seeds.numpy(), run(batch)) for batch in loader.over(vertices))
+            outputs = ((batch.seeds.cpu().numpy(), run(batch)) for batch in loader.over(vertices))
             figures = loader.objective.measure(run.model, "validation", outputs, loader.comm)
         wanted = measure(run, "validation")
         run.close()

@@ -184,12 +184,12 @@ class Loader:
         self._epoch, self._batch = self._epoch + 1, 0
 
     def over(self, vertices: Vertices | str) -> Iterator[Batch]:
-        """Vertices (or those of a split) in their order, to evaluate a model: each draws neighbours, the same every time.
+        """Vertices in their order, to evaluate a model: each draws neighbours, the same every time.
 
-        All workers call this together, with the same vertices.
+        Those of a split that have labels, where it is named. All workers call this together, with the same vertices.
         """
         if isinstance(vertices, str):
-            vertices = self.graph.seeds(vertices)
+            vertices = _of_split(self.graph, vertices, "give their ids")
         else:
             vertices = ids_of(self.graph, vertices, "vertices to go over")
         _check_dealt_out_by_weft(self.comm, "vertices to go over", [vertices])
@@ -376,10 +376,7 @@ def _check_beside(settings: Settings, objective: Objective | None, seeds: Vertic
 def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | None:
     """The vertices to go over, if they are not those of the training split."""
     if seeds is None:
-        of_split = None if split == "train" else graph.seeds(split)
-        if of_split is not None and not len(of_split):
-            raise ConfigError(f"the graph has no vertices in the split {split!r}: choose another, or give seeds=")
-        return of_split
+        return None if split == "train" else _of_split(graph, split, "give seeds=")
     if isinstance(seeds, str):
         raise ConfigError(
             f"seeds are vertices here (ids, or a mask), not {seeds!r}: where a plan computes them, its text says, as in "
@@ -389,3 +386,13 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
     if not len(ids):
         raise ConfigError("seeds name no vertex, so there is nothing to go over: give some, or a split=")
     return ids
+
+
+def _of_split(graph: Graph, split: str, remedy: str) -> np.ndarray:
+    """The vertices of a split, which are to have labels; refused if there are none."""
+    found = graph.seeds(split)
+    if not len(found):
+        every = len(graph.seeds(split, labelled=False))
+        none = f"none of the {every:,} vertices in the split {split!r} has a label" if every else None
+        raise ConfigError(f"{none or f'the graph has no vertices in the split {split!r}'}: choose another, or {remedy}")
+    return found

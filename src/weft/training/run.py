@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.errors import ConfigError
-from weft.keys import seed_everything
+from weft.keys import generators_kept, seed_everything
 from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
 from weft.placements import Program
@@ -169,6 +169,11 @@ class Run:
         part = batch if isinstance(batch, Part) else batch.part
         again = (part.runs,) if part.runs else ()
         part.runs += 1
+        with generators_kept() if part.key is None else nullcontext():  # evaluation leaves a loop's own draws alone
+            return self._rows(part, again)
+
+    def _rows(self, part: Part, again: tuple[int, ...]) -> Tensor:
+        """The rows of a part's seeds; `again`: how often it was run before, if ever."""
         if self.sync.watches:
             self._loop.end()
         if self._added is not None and (left := self._added.left()):

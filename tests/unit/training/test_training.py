@@ -643,6 +643,10 @@ class TestMistakes:
         assert events[0].settings["lr"] == 0.5
         with pytest.raises(ConfigError, match="plan means nothing to a run of one worker"):  # which it is taken to be
             weft.train(graph, "gcn", plan=weft.Plan(("pull", "local")), **few)
+        with pytest.raises(
+            ConfigError, match="prefetch = 4 is set beside a plan that has prefetch = 2: drop one of them"
+        ):
+            weft.train(graph, "gcn", plan=weft.Plan(("local", "local")), prefetch=4, **few)
         with pytest.raises(ConfigError, match=r"no setting 'settings'; give them .* optimisation={'lr': 0.01}"):
             weft.train(graph, settings=Settings.of(lr=0.5))
 
@@ -1062,6 +1066,39 @@ def test_vertices_are_given_as_people_have_them(graph):
     ):
         seeds = [batch.seeds.tolist() for batch in loader.over(given)]
         assert [vertex for each in seeds for vertex in each] == ids
+
+
+def test_a_split_without_labels_is_refused(graph):
+    bare = replace(graph, labels=np.where(graph.split == 2, -1, graph.labels).astype(np.int32))
+    loader = weft.Loader(bare, fanouts=(4, 4))
+    weft.parallel(make_model(settings(), bare), loader)
+    with pytest.raises(
+        ConfigError, match=r"^none of the \d+ vertices in the split 'test' has a label: .* give their ids$"
+    ):
+        next(loader.over("test"))
+    with pytest.raises(ConfigError, match=r"in the split 'test' has a label: choose another, or give seeds=$"):
+        weft.Loader(bare, fanouts=(4, 4), split="test")
+
+
+def test_two_loaders_may_have_an_objective(graph):
+    """Each is of its own graph's labels, as where a part is trained on and the whole is evaluated."""
+    objective, other = weft.VertexObjective(), replace(graph, labels=(graph.labels + 1) % graph.num_classes)
+    loaders = [weft.Loader(one, fanouts=(4, 4), objective=objective) for one in (graph, other)]
+    for loader, of in zip(loaders, (graph, other), strict=True):
+        weft.parallel(make_model(settings(), of), loader)
+        for batch in loader:
+            assert batch.y.tolist() == of.labels[batch.seeds].tolist()
+
+
+def test_evaluation_leaves_a_loops_own_draws_alone(graph):
+    loader = weft.Loader(graph, fanouts=(4, 4))
+    run = weft.parallel(make_model(settings(), graph), loader)
+    run.model.eval()
+    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    for batch in loader.over("validation"):
+        run(batch)
+    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()
+    assert torch.equal(before[0], after[0]) and before[1:] == after[1:]
 
 
 def test_what_a_loader_does_not_look_at_is_refused(graph):

@@ -1,5 +1,6 @@
 """Objectives: what a run learns, one file each."""
 
+import copy
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -72,8 +73,9 @@ def is_set_up(objective: Objective) -> bool:
 
 
 def set_up(objective: Objective, graph: Graph, settings: Settings) -> Objective:
-    """An objective, ready for a graph."""
+    """An objective, ready for a graph: itself, or a copy where it is in use on another one, or by other settings."""
     _check_is_one(objective)
+    objective = copy.copy(objective) if is_set_up(objective) else objective
     ready = objective.setup(graph, settings)
     if not isinstance(ready, Objective):
         raise ConfigError(f"{type(objective).__name__}.setup() gave a {type(ready).__name__}: let it return self")
