@@ -53,9 +53,8 @@ def refined(cluster: Cluster, seen: Sequence[Observation]) -> dict[str, float]:
     kinds, units, seconds, trust, pace = told_by(cluster, seen)
     then = {kind: cluster.work[kind] * (pace / cluster.work["pace"]) for kind in kinds[:-2]}
     known = np.array([*then.values(), *(cluster.work[kind] for kind in kinds[-2:])])
-    weights = trust / (
-        _STAGE * _counting(np.maximum(seconds, units @ known))
-    )  # what took too little counts no more for it
+    expected = np.maximum(seconds, units @ known)  # a stage that seems to take too little counts no more for it
+    weights = trust / (_STAGE * _counting(expected))
     said = np.column_stack([units * known, np.zeros(len(units))]) * weights[:, None]
     alike = np.column_stack([np.eye(len(kinds)), np.full(len(kinds), -1.0)]) / _EACH
     together = np.append(np.zeros(len(kinds)), 1.0) / _TOGETHER
