@@ -17,7 +17,6 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution, does_as_its_class
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, edge_values_there, passage, walk
-from weft.nn.forwards import taken_by
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
 from weft.nn.rows import Pass, call_model
@@ -236,11 +235,6 @@ def _check_adds_up(convolution: Convolution) -> None:
 def drops_edges(model: nn.Module) -> bool:
     """May any of its convolutions drop edges in training?"""
     return any(convolution_of(conv).drops_edges for conv in model.modules() if isinstance(conv, MessagePassing))
-
-
-def takes_types(model: nn.Module) -> bool:
-    """Does the model's forward ask for the types of edges?"""
-    return "edge_type" in taken_by(model)
 
 
 def types_of(program: Program) -> Tensor | None:

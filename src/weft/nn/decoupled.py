@@ -37,7 +37,7 @@ from weft.nn.block_model import convolution_of
 from weft.nn.conv.relations import matrices_of, relation_slots
 from weft.nn.convolution import is_matrix
 from weft.nn.depths import passage, walk
-from weft.nn.forwards import arguments_of
+from weft.nn.forwards import arguments_of, taken_by
 from weft.nn.handles import ATTRIBUTES, FEATURES, Handle
 from weft.nn.links import LinkPredictor
 from weft.nn.rows import forward_on, forwards_replaced, without_depth
@@ -375,3 +375,8 @@ def _sum(rows: Tensor, edge_index: Tensor, weight: Tensor | None) -> Tensor:
     messages = rows[edge_index[0]]
     messages = messages if weight is None else messages * weight[:, None]
     return scatter(messages, edge_index[1], 0, len(rows), "sum")
+
+
+def takes_types(model: nn.Module) -> bool:
+    """Does the model's forward, or that of the model whose variant it is, ask for the types of edges?"""
+    return "edge_type" in taken_by(model.model if isinstance(model, Decoupled) else model)

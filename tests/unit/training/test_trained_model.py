@@ -40,7 +40,8 @@ def hetero(relations=(CITES, LIKES, WRITES), types=("paper", "author"), width=4)
 
 
 def saved(folder, graph, **options):
-    settings = Settings.of(**{"model": "rgcn", "hidden": 8, "fanouts": (5, 5), **options})
+    fanouts = {} if "full_graph" in options else {"fanouts": (5, 5)}
+    settings = Settings.of(**{"model": "rgcn", "hidden": 8, **fanouts, **options})
     save_model(folder, make_model(settings, graph), settings, graph)
     return folder
 
@@ -62,6 +63,16 @@ def test_a_graph_may_be_a_path(tmp_path):
     folder = saved(tmp_path / "model", graph, model="sage")
     for place in (tmp_path / "graph", str(tmp_path / "graph")):
         np.testing.assert_array_equal(rows(folder, place), rows(folder, graph))
+
+
+def test_a_decoupled_model_asks_for_types_if_its_model_does(tmp_path):
+    graph, typed = plain(np.arange(12) % 3), plain(np.arange(12) % 3, edge_type=np.arange(60) % 2)
+    whole = {"full_graph": True, "plan": "tp-decoupled", "layers": 2}
+    folder = saved(tmp_path / "model", graph, model="gcn", **whole)
+    np.testing.assert_array_equal(rows(folder, typed), rows(folder, graph))
+    folder = saved(tmp_path / "typed", typed, model="rgcn", **whole)
+    with pytest.raises(ModelError, match="knows 2 types of edges, the graph has 3"):
+        load_model(folder, plain(np.arange(12) % 3, edge_type=np.arange(60) % 3))
 
 
 def test_relations_in_another_order_are_refused(tmp_path):
