@@ -1307,9 +1307,9 @@ def test_seeds_of_an_objective_may_be_any_ids(graph, chosen):
 
 def test_a_loader_sets_an_objective_up(graph):
     learned = degrees_with(setup=with_seeds([5, 3, 9]))
-    weft.Loader(graph, [2, 2], objective=learned, seed=1)
+    first = weft.Loader(graph, [2, 2], objective=learned, seed=1)
     loader = weft.Loader(graph, [2, 2], objective=learned, seed=2)  # made ready anew: for its own graph, and its seed
-    assert learned._seed == 2
+    assert (first.objective, first.objective._seed, loader.objective._seed) == (learned, 1, 2)
     weft.parallel(make_model(settings(), graph), loader)
     (batch,) = loader
     assert sorted(batch.seeds.tolist()) == [3, 5, 9]
