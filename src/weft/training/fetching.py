@@ -38,6 +38,11 @@ def as_graph(graph: Graph | Data | HeteroData | str | Path, world: World, timeou
     return Graph.of_remote(remote)
 
 
+def graph_here(graph: Graph | Data | HeteroData | str | Path) -> Graph:
+    """A graph for this process alone, wherever it comes from; of an address all its rows are here, too."""
+    return Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
+
+
 def fetch_rows(remote: RemoteGraph, ranges: Sequence[tuple[int, int]] | None, world: World, comm: Communicator) -> None:
     """Fetch the features of some ranges of vertices (None: of all), which this host's workers read.
 

@@ -15,7 +15,7 @@ from torch_geometric.data import Data, HeteroData
 
 from weft.devices import device_of_model
 from weft.errors import ConfigError
-from weft.exchange import Communicator, Owners, World
+from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
 from weft.nn import (
@@ -35,7 +35,7 @@ from weft.plan import Settings, tp_decoupled
 from weft.quantities import size_of
 from weft.scratch import scratch_array
 from weft.threads import usual_threads
-from weft.training.fetching import as_graph
+from weft.training.fetching import graph_here
 from weft.training.models import dtype_for, unused_by
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
@@ -81,7 +81,7 @@ def infer(
         raise ConfigError(f"scratch = {scratch} is no folder: make it, or name another")
     if not isinstance(threads, int) or threads < 0:
         raise ConfigError(f"threads = {threads!r} is no number of threads: give one, or 0 for one for each core")
-    graph = Graph.open(graph) if isinstance(graph, str | Path) else as_graph(graph, World(), 0.0)
+    graph = graph_here(graph)
     graph.features_to_train_on()  # of which there must be some
     for text in unused_by(model, graph):
         warnings.warn(text, stacklevel=2)

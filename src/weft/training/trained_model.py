@@ -18,12 +18,11 @@ from torch_geometric.data import Data, HeteroData
 
 from weft.config import typed
 from weft.errors import InputError, ModelError, StorageError
-from weft.exchange import World
 from weft.graph import Graph
 from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
-from weft.training.fetching import as_graph
+from weft.training.fetching import graph_here
 from weft.training.models import dtype_for, make_model
 from weft.training.objectives import objective_named, probabilities, width_by
 from weft.training.own_code import code_of, edited
@@ -69,7 +68,6 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
 def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path) -> TrainedModel:
     """A trained model, built anew for a graph of the same features, and types of edges and vertices by the same numbers."""
     folder = Path(folder)
-    graph = graph if isinstance(graph, Graph) else as_graph(graph, World(), 0.0)
     if not folder.is_dir():
         raise StorageError(
             f"there is no trained model at {folder}: train one with `weft train ... --out {typed(folder)}`"
@@ -77,6 +75,7 @@ def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path
     tensors, facts = checkpoint.load(folder, checkpoint.MODEL)
     if "features" not in facts:
         raise StorageError(f"{folder} is a checkpoint and no trained model: name what `weft train --out` saved")
+    graph = graph if isinstance(graph, Graph) else graph_here(graph)
     with checkpoint.sensible(folder, checkpoint.MODEL):
         known = facts.get("graph") or {"num_classes": facts["classes"]}  # {...}: as versions before 0.2 saved it
         settings = Settings.restored(facts["settings"], str(folder))

@@ -61,7 +61,7 @@ def test_a_graph_may_be_a_path(tmp_path):
     graph = plain(np.arange(12) % 3)
     graph.save(tmp_path / "graph")
     folder = saved(tmp_path / "model", graph, model="sage")
-    for place in (tmp_path / "graph", str(tmp_path / "graph")):
+    for place in (tmp_path / "graph", str(tmp_path / "graph"), f"file://{tmp_path / 'graph'}"):
         np.testing.assert_array_equal(rows(folder, place), rows(folder, graph))
 
 
