@@ -71,17 +71,17 @@ def _check_lists(indptr: np.ndarray, indices: np.ndarray) -> None:
 
 def _check_kinds(graph: "Graph") -> None:
     """What is given of vertices is of numpy, and shaped as its kind is."""
-    for name, kinds, shape in (
-        ("features", "iuf", "a row of numbers a vertex, [vertices, width]"),
-        ("labels", "iu", "a whole number a vertex, or a row of 0 and 1"),
-        ("split", "iu", "0, 1, 2 or 3 a vertex: train, validation, test or unused"),
+    for name, kinds, dims, shape in (
+        ("features", "iuf", (2,), "a row of numbers a vertex, [vertices, width]"),
+        ("labels", "iu", (1, 2), "a whole number a vertex, or a row of 0 and 1"),
+        ("split", "iu", (1,), "0, 1, 2 or 3 a vertex: train, validation, test or unused"),
     ):
         array = getattr(graph, name)
         if array is None or isinstance(array, HeteroFeatures):
             continue
         if not isinstance(array, np.ndarray):
             raise InputError(f"{name} is a {type(array).__name__}: give a numpy array, {shape}")
-        if array.dtype.kind not in kinds or (array.ndim != 2 if name == "features" else not 1 <= array.ndim <= 2):
+        if array.dtype.kind not in kinds or array.ndim not in dims:
             raise InputError(f"{name} is of {array.dtype} and shape {array.shape}: give {shape}")
 
 
@@ -92,8 +92,8 @@ def _check_shape_of_edge_features(features: np.ndarray, edges: int) -> None:
         raise InputError(f"edge_features has {len(features)} rows for {edges} edges: give one for each")
 
 
-def is_file_of(array: np.ndarray | None, folder: Path | None) -> bool:
-    """Is it a file of a graph's folder, or of what came with it? Those are looked at when the folder is opened."""
+def is_file_of(array: np.ndarray, folder: Path | None) -> bool:
+    """Is it a file of a graph's folder? Those are looked at when the folder is opened."""
     if folder is None or not isinstance(array, np.memmap) or array.filename is None:
         return False
     return Path(array.filename).resolve().is_relative_to(folder.resolve())

@@ -390,9 +390,9 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
 
 def _of_split(graph: Graph, split: str, remedy: str) -> np.ndarray:
     """The vertices of a split, which are to have labels; refused if there are none."""
-    found = graph.seeds(split)
-    if not len(found):
-        every = len(graph.seeds(split, labelled=False))
-        none = f"none of the {every:,} vertices in the split {split!r} has a label" if every else None
-        raise ConfigError(f"{none or f'the graph has no vertices in the split {split!r}'}: choose another, or {remedy}")
-    return found
+    if len(found := graph.seeds(split)):
+        return found
+    every = len(graph.seeds(split, labelled=False))
+    labels = f"none of the {every:,} vertices in the split {split!r} has a label"
+    lacks = labels if every else f"the graph has no vertices in the split {split!r}"
+    raise ConfigError(f"{lacks}: choose another, or {remedy}")

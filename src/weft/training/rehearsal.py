@@ -104,12 +104,13 @@ def rehearse(
             trainer = Trainer(graph, model, settings, world=world, plan=plans[0])
             if not seen:  # later ones find this process set up
                 trainer.prepare()
-            for number, plan in enumerate(plans):
-                if number:
+            first = 0  # a whole epoch, in which memory grows to what these batches take
+            for plan in plans:
+                if plan != trainer.parallel:
                     trainer.use(plan)
-                # The first epoch is a whole one: memory grows to what these batches take. What is timed then begins as
-                # epochs do, with batches in the making, but none that was begun long before.
-                trainer.train_epoch(0, max(0, len(trainer.loader) - _BEFORE) if number else 0)
+                    first = max(0, len(trainer.loader) - _BEFORE)
+                # What is timed then begins as epochs do: with batches in the making, none of them long done.
+                trainer.train_epoch(0, first)
                 seen += _epochs(trainer, comm, planner, plan, scene.epochs)
                 done += 1
                 progress("rehearsing", done, total)

@@ -175,12 +175,12 @@ class LinkObjective(Objective):
         """
         assert isinstance(model, LinkPredictor)
         task, like = self._settings.task, next(model.parameters(), torch.empty(0))
-        if not len(self._links.parts[split]):
+        if not len(links := self._links.parts[split]):
             raise ConfigError(
                 f"no link is in the split {split!r}, so there are no figures of it: choose another link_split"
             )
         held, rows = _joined(outputs, like)
-        holders, place, links = self._holders(held, comm), places_in(held), self._links.parts[split]
+        holders, place = self._holders(held, comm), places_in(held)
         pieces = self._pieces(len(links))
         mine = np.concatenate([at[holders[self._ids(links.ends(at)[0])] == comm.rank] for at in pieces])
         most = int(comm.sum(torch.bincount(torch.tensor([comm.rank]), torch.tensor([len(mine)]), comm.size)).max())
