@@ -53,6 +53,7 @@ LEAVES = {
     "triton_kernels",
 }  # anyone's
 TOP = {"__init__", "__main__", "api", "cli"}  # what users and the command line come in by
+PARSERS = {"np.load", "np.lib.format.open_memmap", "ast.parse", "ast.literal_eval"}
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 500, 60
 
 
@@ -249,6 +250,21 @@ def test_properties_do_not_make_threads_wait() -> None:
     """Python 3.11's cached properties hold a lock while they compute: workers that are threads would wait for ever."""
     users = [path for path in modules() for module in ast.walk(tree_of(path)) if is_from_functools(module)]
     assert users == []
+
+
+def test_files_of_arrays_are_parsed_by_one_thread_at_a_time() -> None:
+    """Python 3.11 counts how deep it parses for all threads together: workers that are threads upset each other's count."""
+    for path in modules():
+        nodes = [*ast.walk(tree_of(path))]
+        held = [node for node in nodes if isinstance(node, ast.With) and "PARSING" in map(item_of, node.items)]
+        within = {id(inner) for node in held for inner in ast.walk(node)}
+        for node in nodes:
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in PARSERS:
+                assert id(node) in within, f"{path}: line {node.lineno} parses without PARSING"
+
+
+def item_of(item: ast.withitem) -> str:
+    return ast.unparse(item.context_expr)
 
 
 def is_from_functools(node: ast.AST) -> bool:

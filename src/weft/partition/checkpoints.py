@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from weft.graph import forget_steps, named_errors, steps_folder, with_sum, without_sum, written_beside
+from weft.threads import PARSING
 
 Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
 
@@ -60,4 +61,7 @@ def _read(file: Path) -> np.ndarray | None:
         return None
     with named_errors(file, "reading"):
         data = without_sum(file.read_bytes())
-    return None if data is None else np.load(io.BytesIO(data), allow_pickle=False)
+    if data is None:
+        return None
+    with PARSING:
+        return np.load(io.BytesIO(data), allow_pickle=False)

@@ -24,6 +24,7 @@ from weft.planner.dry_run import DryRun
 from weft.planner.kept import keep, number_of, numbers_of_all
 from weft.planner.task import PlannedExamples, Sampling, Task, Workers
 from weft.plugins import SAMPLERS
+from weft.threads import PARSING
 
 _FILES = "counts-*-of-0.npz"
 _LARGEST, _MOST = 8 << 20, 32  # bytes of a file, and how many files a worker has
@@ -141,7 +142,7 @@ def _packed(name: str, counts: Mapping[str, Counts], read: Mapping[str, _Read]) 
 
 def _unpacked(data: bytes) -> _Unpacked:
     """What was packed."""
-    with np.load(io.BytesIO(data), allow_pickle=False) as file:
+    with PARSING, np.load(io.BytesIO(data), allow_pickle=False) as file:
         told = json.loads(file["told"].tobytes())
         found = _Unpacked(told["file"], {}, {})
         for group, of_epoch, error, seeds, figures_of in told["counts"]:

@@ -19,6 +19,7 @@ from weft.graph import Graph, ProgressCallback, communities
 from weft.plan import Plan, Settings
 from weft.planner import STAGES, Answer, Cluster, Observation, Planner, prediction_error, prior, refined, shared
 from weft.scratch import scratch_folder
+from weft.threads import PARSING
 from weft.training.models import make_model
 from weft.training.planning import planner_for, told_by_all
 from weft.training.trainer import Trainer
@@ -159,7 +160,8 @@ def _from_disk(graph: Graph) -> float:
         os.fsync(file.fileno())
         if hasattr(os, "posix_fadvise"):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    table = np.load(graph.path / "features.npy", mmap_mode="r")
+    with PARSING:
+        table = np.load(graph.path / "features.npy", mmap_mode="r")
     rows = np.random.default_rng(0).permutation(len(table))[:_ROWS_FROM_DISK]
     start = time.perf_counter()
     read = table[rows]
