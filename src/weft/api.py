@@ -11,6 +11,7 @@ from torch import nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.cluster import Recovery, Request, starts_workers
+from weft.devices import device_of_model
 from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
@@ -122,7 +123,7 @@ def _on_workers(
     )
     place = place.absolute() if isinstance(place, Path) else place
     work = partial(_as_worker, registered(PARTITION_METHODS), place, model, objective, settings)
-    whole, home = model, _device_of(model)
+    whole, home = model, torch.device("cpu") if model is None else device_of_model(model)
     if model is not None:  # as workers train it
         whole = wrapped_by(objective or objective_named(checked), variant_of(model, checked), checked)
     try:
@@ -136,11 +137,6 @@ def _on_workers(
         return result
     whole.to(dtype_for(checked)).load_state_dict(result.model.state_dict())
     return replace(result, model=whole.to(home))
-
-
-def _device_of(model: nn.Module | None) -> torch.device:
-    first = None if model is None else next(model.parameters(), None)
-    return torch.device("cpu") if first is None else first.device
 
 
 def _as_worker(

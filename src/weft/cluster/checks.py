@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 import time
 from collections import defaultdict
@@ -19,7 +18,7 @@ import weft.training
 from weft.cluster.worker_facts import NO_LIMIT, WorkerFacts
 from weft.errors import ClusterError, WeftError
 from weft.exchange import World
-from weft.graph import Graph
+from weft.graph import Graph, room_for
 from weft.plan import Settings
 from weft.quantities import as_bits, as_seconds, as_size
 
@@ -355,10 +354,8 @@ def _model_size(settings: Settings, graph: Graph) -> int:
 
 def _disk(what: str, folder: Path, size: int, copies: int) -> Finding:
     """Is there room for some files of a size? Some of it is written, to see whether that can be, and how fast."""
-    there = folder.absolute()
-    while not there.exists():
-        there = there.parent
-    need, free = size * copies, shutil.disk_usage(there).free
+    there, free = room_for(folder.absolute())
+    need = size * copies
     told = f"{as_size(free)} free in {there}" + (f", need {as_size(need)}" if size else "")
     if free < need:
         fewer = ", or --keep fewer checkpoints" if copies > 1 else ""

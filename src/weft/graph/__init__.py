@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         remove_all_leftovers,
         remove_leftovers,
         remove_whole,
+        room_for,
         steps_folder,
         steps_of,
         sum_of,

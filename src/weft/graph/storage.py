@@ -53,12 +53,18 @@ def named_errors(path: Path, doing: str) -> Iterator[None]:
         raise StorageError(f"{doing} {path} failed: {error.strerror or error}") from error
 
 
+def room_for(there: Path) -> tuple[Path, int]:
+    """The first that is there of an absolute path and the folders above it, and the free bytes of its disk."""
+    found = next(place for place in (there, *there.parents) if place.exists())
+    return found, shutil.disk_usage(found).free
+
+
 def check_free(what: str, need: int, place: Path, there: Path) -> None:
     """Refuse a place without room, before anything long is computed for it. `there`: the same, as an absolute path.
 
     What is there, if anything, is replaced once the new one is whole.
     """
-    free = shutil.disk_usage(next(above for above in there.parents if above.exists())).free
+    _, free = room_for(there.parent)
     if free < need:
         raise StorageError(
             f"{what} takes {as_size(need)}, and the disk of {place} has {as_size(free)}: free some, or name another place"

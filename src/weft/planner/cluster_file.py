@@ -1,6 +1,5 @@
 """The cluster file: a cluster as TOML, written by the probe or by hand. Every mistake in one is named with its place."""
 
-import difflib
 import json
 import math
 import tomllib
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from weft.config import path_here, typed
+from weft.config import nearest, path_here, typed
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.graph import with_sum, without_sum, written_beside
@@ -262,8 +261,8 @@ class _Table:
         self.where, self.data = where, data
         for key in data:
             if key not in known:
-                near = difflib.get_close_matches(key, known, 1, 0.5)
-                hint = f"did you mean {near[0]!r}?" if near else f"known ones are {', '.join(known)}"
+                found = nearest(key, known)
+                hint = f"did you mean {found!r}?" if found else f"known ones are {', '.join(known)}"
                 raise ConfigError(f"{where}: there is no key {key!r}; {hint}")
 
     def number(self, key: str, measure: _Measure, usual: float | None = None) -> float:
