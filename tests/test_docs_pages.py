@@ -4,6 +4,8 @@ import importlib.util
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 
@@ -25,10 +27,11 @@ def in_a_line(message):
     return ".*?".join(re.escape(words.strip()) for words in message.split("...") if words.strip())
 
 
-def test_names_are_those_of_the_source():
-    spec = importlib.util.spec_from_file_location("api", ROOT / "tools" / "api.py")
-    spec.loader.exec_module(api := importlib.util.module_from_spec(spec))
-    assert api.page() == api.PAGE.read_text(), "run python tools/api.py"
+@pytest.mark.parametrize("name", ["api", "outputs"])
+def test_pages_made_of_the_source_are_as_it_is(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    spec.loader.exec_module(tool := importlib.util.module_from_spec(spec))
+    assert tool.page() == tool.PAGE.read_text(), f"run python tools/{name}.py"
 
 
 def test_the_index_has_every_page():

@@ -38,10 +38,10 @@ class Finding:
     """Something that was looked at."""
 
     what: str
-    where: str
+    where: str  # the workers or hosts
     found: str
     verdict: Verdict = "good"
-    remedy: str = ""
+    remedy: str = ""  # what to do about it
 
 
 def checkup(

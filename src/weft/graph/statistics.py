@@ -31,26 +31,26 @@ class GraphStatistics(TypedDict):
 
     vertices: int
     edges: int
-    isolated: int
-    without_in_edges: int
+    isolated: int  # vertices without edges
+    without_in_edges: int  # vertices, isolated ones too
     self_loops: int
-    mean_degree: float
+    mean_degree: float  # edges a vertex
     max_in_degree: int
     max_out_degree: int
     skew: list[SkewBin]
-    features: int
-    feature_dtype: str | None
+    features: int  # columns
+    feature_dtype: str | None  # None: it has no features
     classes: int
     empty_classes: int  # of them, such as no vertex is known to have
-    multi_label: bool
-    edge_weights: bool
+    multi_label: bool  # may a vertex have several labels?
+    edge_weights: bool  # has it any?
     edge_types: int
-    edge_features: int
+    edge_features: int  # columns
     homophily: float | None  # of the edges between labelled vertices, the share that joins those of one class
     bytes: int
-    vertex_types: NotRequired[dict[str, VertexType]]
+    vertex_types: NotRequired[dict[str, VertexType]]  # by name
     relations: NotRequired[dict[str, int]]  # edges of each
-    split: NotRequired[dict[str, int]]
+    split: NotRequired[dict[str, int]]  # vertices of each
 
 
 def graph_statistics(graph: Graph) -> GraphStatistics:

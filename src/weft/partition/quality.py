@@ -18,10 +18,10 @@ class PartitionFigures(TypedDict):
     cut: float  # the share of edges between parts
     halo: list[int]  # of each part, the sources of its in-edges that others own: rows it lacks for one layer
     halo_share: float  # all halos, in rows a vertex
-    vertices: list[int]
+    vertices: list[int]  # of each part
     edges: list[int]  # in-edges
-    training: NotRequired[list[int]]
-    work: NotRequired[list[float]]
+    training: NotRequired[list[int]]  # vertices of the training split
+    work: NotRequired[list[float]]  # that was expected of each part
     balance: dict[str, float]  # the most that a part has of something, by what it should have
 
 

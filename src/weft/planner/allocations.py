@@ -61,10 +61,10 @@ class Compared:
 class Comparison:
     """All that is told of some allocations."""
 
-    graph: str
+    graph: str  # where it is
     parts: int
     hosts: int
-    fanouts: tuple[int, ...]
+    fanouts: tuple[int, ...]  # of the layer nearest the seeds first
     batch_size: int  # seeds of all workers
     looked_at: int  # batches
     batches: int  # of an epoch

@@ -18,10 +18,10 @@ class OnDevice:
     room: float  # of so many
     copied: float  # bytes an epoch that are copied there from host memory
     cache: float = 0.0  # bytes of its memory that keep feature rows
-    met: float = 0.0  # the share of input rows, of all workers, that are read in a device's cache,
-    lent: float = 0.0  # and that are read there by another device of the host
-    lists: float = 0.0  # bytes of neighbour lists, if they are drawn from there;
-    measured: bool = False  # and is it known of such a device what that takes, or estimated?
+    met: float = 0.0  # the share of input rows, of all workers, that are read in a device's cache
+    lent: float = 0.0  # likewise, by another device of the host
+    lists: float = 0.0  # bytes of neighbour lists, if they are drawn from there
+    measured: bool = False  # is it known of such a device what drawing takes, or estimated?
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Answer:
     """The planner's choice, with its reasons."""
 
     title: str  # the task in one line: graph, model, fanouts, batches
-    best: Prediction
+    best: Prediction  # the plan that is chosen
     predictions: list[Prediction]  # named plans and runners-up, the best too: fastest first, excluded ones last
     reasons: list[str]  # sentences
     batches: int  # of an epoch
@@ -88,7 +88,7 @@ class Answer:
     took: float  # seconds of planning
     timed: float | None = None  # how many seconds ago an earlier run timed the layers; None: this one did
     off: float = 0.0  # how far predictions may be off beside each other, as a share
-    sweeps: list[Sweep] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)  # by link, width, hosts
     measured: dict[str, dict[str, float]] = field(default_factory=dict)  # by plan's name: seconds, and by stage
 
     @classmethod

@@ -90,12 +90,12 @@ class Device:
     bandwidth: float  # bytes a second of its own memory, as rows are gathered there
     copy: float  # bytes a second from its host's pinned memory, while all the host's devices copy
     pace: float  # seconds of the piece of work that `pace` in Cluster.work is of, where there are many
-    latency: float = 0.0  # seconds that an exchange of nothing takes among devices of several hosts,
-    near_latency: float = 0.0  # and of one host
+    latency: float = 0.0  # seconds that an exchange of nothing takes among devices of several hosts
+    near_latency: float = 0.0  # likewise among those of one host
     near_bandwidth: float = NEVER  # bytes a second to the other devices of its host, of each of them
     far_bandwidth: float = NEVER  # likewise to those of other hosts, where these have ways besides their hosts' links
-    hop: float = 0.0  # seconds in which it draws a layer's neighbours, however few,
-    draw: float | None = None  # and of each edge, with its source numbered; None: not measured, so it is estimated
+    hop: float = 0.0  # seconds in which it draws a layer's neighbours, however few
+    draw: float | None = None  # likewise each edge, with its source numbered; None: not measured, so it is estimated
 
 
 @dataclass(frozen=True)

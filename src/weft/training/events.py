@@ -10,12 +10,12 @@ from weft.planner import Answer
 class Started:
     """The run is about to train."""
 
-    plan: str
-    settings: dict[str, Any]
-    epochs: int
-    batches: int
-    first_epoch: int
-    first_batch: int
+    plan: str  # and workers, device, model, in a line
+    settings: dict[str, Any]  # by key
+    epochs: int  # of the whole run
+    batches: int  # of an epoch
+    first_epoch: int  # of this process: not 0 in a run that goes on
+    first_batch: int  # of that epoch
     highest_is_best: bool = True  # is the model kept that has the highest figure?
 
 
@@ -31,10 +31,10 @@ class Stepped:
     """One batch is done."""
 
     epoch: int
-    batch: int
-    loss: float
-    seeds: int
-    edges: int
+    batch: int  # how many of the epoch are done with it
+    loss: float  # a term: of vertices, a seed
+    seeds: int  # of all workers
+    edges: int  # that were computed for it, by all workers
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class EpochEnded:
     """One epoch is done; `validation` is None where it was not evaluated."""
 
     epoch: int
-    loss: float
-    seconds: float
-    validation: float | None
-    best: bool
+    loss: float  # a term of all its batches
+    seconds: float  # of its steps, without evaluation
+    validation: float | None  # the figure that the kept model is chosen by, on the validation split
+    best: bool  # is it the best one so far?
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the validation split, by name
-    plan: str = ""  # of its last batch, and
+    plan: str = ""  # of its last batch
     stages: dict[str, float] = field(default_factory=dict)  # seconds by stage, of this worker
     rows: dict[str, int] = field(default_factory=dict)  # feature rows that it read, by where they were
     whole: bool = True  # were all its batches by that plan?
@@ -64,12 +64,12 @@ class Notice:
 class Finished:
     """The end: metrics of the model that is kept, and where the time went."""
 
-    epochs: int
-    metric: str
-    validation: float | None
-    test: float | None
-    best_epoch: int | None
-    seconds: dict[str, float] = field(default_factory=dict)
+    epochs: int  # that were trained
+    metric: str  # what `validation` and `test` are
+    validation: float | None  # of the best epoch
+    test: float | None  # likewise, on the test split
+    best_epoch: int | None  # None: none was evaluated
+    seconds: dict[str, float] = field(default_factory=dict)  # by stage
     rows: dict[str, int] = field(default_factory=dict)  # feature rows read, by where they were; of all workers
     homes: dict[str, float] = field(default_factory=dict)  # how even seeds at home were: largest, balanced, share moved
     figures: dict[str, float] = field(default_factory=dict)  # all that was measured on the test split, by name
