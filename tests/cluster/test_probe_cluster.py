@@ -62,9 +62,10 @@ def test_links_and_processors_are_what_the_hosts_were_given(tmp_path):
     assert off == pytest.approx([0.0] * 4, abs=0.15)
     cores = [host["cores"] for host in figures["hosts"]]
     busy = [host["busy_cores"] for host in figures["hosts"]]
-    if abs(cores[1] - 0.5) > 0.12:
+    if abs(cores[1] - 0.5) > 0.08 or busy[1] < 0.35:
         skip_where_it_is_busy(figures)
-    assert cores[1] == pytest.approx(0.5, abs=0.12)
+    assert cores[1] == pytest.approx(0.5, abs=0.08)
+    assert busy[1] > 0.35  # the others' processes take nothing of it
     assert all(b <= c for b, c in zip(busy, cores, strict=True))
     assert sum(busy) < 1.2 * os.cpu_count()  # hosts of one machine share its processors
     assert [host["name"] for host in figures["hosts"]] == ["h1", "h2", "h3", "h4"]

@@ -99,9 +99,9 @@ class Sandbox:
         self._shape(number, self.links.get(f"h{number}", self.link))
         hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
         self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
-        if f"h{number}" in self.shares:
+        if self.shares:  # then all hosts are groups: one would get less beside processes that are in none
             group = self._groups[f"h{number}"] = _groups_root() / host
-            _set_share(group, self.shares[f"h{number}"])
+            _set_share(group, self.shares.get(f"h{number}"))
 
     def _shape(self, number: int, text: str) -> None:
         """Give both ends of a host's link a rate."""
@@ -272,17 +272,17 @@ def _groups_root() -> Path:
     return root if (root / "cgroup.controllers").exists() else root / "cpu"
 
 
-def _set_share(group: Path, share: float) -> None:
-    """How much of the processors a group gets, which is made where there is none: cgroup version 2, or 1."""
-    root, quota = group.parent, max(1000, round(share * _PERIOD))
+def _set_share(group: Path, share: float | None) -> None:
+    """How much of the processors a group gets, which is made where there is none: cgroup version 2, or 1. None: all."""
+    root, quota = group.parent, 0 if share is None else max(1000, round(share * _PERIOD))
     try:
         group.mkdir(exist_ok=True)
         if (root / "cgroup.controllers").exists():
             (root / "cgroup.subtree_control").write_text("+cpu")
-            (group / "cpu.max").write_text(f"{quota} {_PERIOD}")
+            (group / "cpu.max").write_text(f"{quota or 'max'} {_PERIOD}")
         else:
             (group / "cpu.cfs_period_us").write_text(str(_PERIOD))
-            (group / "cpu.cfs_quota_us").write_text(str(quota))
+            (group / "cpu.cfs_quota_us").write_text(str(quota or -1))
     except OSError as error:
         raise ClusterError(f"this machine lets no processor shares be set ({error}): leave --cpu out") from error
 

@@ -37,7 +37,9 @@ _FILLING = bytes(1 << 20)  # what they sum up
 # Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
 # everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
 _PERIOD = 0.1
-_AFTER = 0.05  # seconds that threads stay busy afterwards: other hosts' may be that late, and would find theirs free
+_AFTER = (
+    _PERIOD + 0.05
+)  # seconds that threads stay busy afterwards: other hosts' may be that late, and would find theirs free
 
 Tell = Callable[[str], None]
 
@@ -214,41 +216,39 @@ def _cores_figure(value: float) -> float:
 def busy(periods: int, processors: float) -> tuple[float, float]:
     """Keep as many threads busy as a worker has, or as it may use processors, if these are more.
 
-    Returns the processors that they got, and units of work a processor second.
+    Returns the processors that they got, and units of work a processor second. Where a quota has this process rest, both
+    looks at what was used come as the next period begins, with whole periods between them.
     """
     table = np.arange(1 << 15, dtype=np.float32)  # all of it fits into a processor's own cache
     picked = (np.arange(1 << 16) * 40_503) % len(table)
-    got: list[tuple[float, int]] = []
-    others: list[float] = []
+    enough, rates = threading.Event(), list[tuple[int, float]]()
 
     def work() -> None:
-        out = np.empty(len(picked), dtype=np.float32)
-        got.append(kept_at(lambda: np.take(table, picked, out=out, mode="clip")))  # lets other threads run
+        out, units = np.empty(len(picked), dtype=np.float32), 0
+        while not enough.is_set():
+            np.take(table, picked, out=out, mode="clip")  # lets other threads run
+            units += 1
+        rates.append((units, time.thread_time()))
 
     def fill() -> None:  # many threads that asked for Python's lock more often would wait for it
-        others.append(kept_at(lambda: hashlib.sha256(_FILLING))[0])
+        while not enough.is_set():
+            hashlib.sha256(_FILLING)
 
-    def kept_at(piece: Callable[[], object]) -> tuple[float, int]:
-        begun, units, done = 0.0, 0, (0.0, 0)
-        while (now := time.perf_counter()) < end + _AFTER:
-            if now >= start and not begun:
-                begun, units = time.thread_time(), 0
-            piece()
-            units += 1
-            if begun and now < end:
-                done = time.thread_time() - begun, units
-        return done
-
-    start = time.perf_counter() + _PERIOD
-    end = start + periods * _PERIOD
     threads = [threading.Thread(target=work) for _ in range(_THREADS)]
     threads += [threading.Thread(target=fill) for _ in range(_THREADS, int(processors))]
     for thread in threads:
         thread.start()
+    looks, first = [], time.monotonic() // _PERIOD + 2  # a host's workers look at the same moments
+    for moment in (first, first + periods):
+        time.sleep(max(0.0, moment * _PERIOD - time.monotonic()))
+        looks.append((time.monotonic(), time.process_time()))
+    time.sleep(_AFTER)
+    enough.set()
     for thread in threads:
         thread.join()
-    used, units = map(sum, zip(*got, strict=True))
-    return (used + sum(others)) / (end - start), units / max(used, 1e-6)
+    (begun, used), (ended, used_then) = looks
+    units, seconds = map(sum, zip(*rates, strict=True))
+    return (used_then - used) / (ended - begun), units / max(seconds, 1e-6)
 
 
 def machine() -> int:
