@@ -37,9 +37,7 @@ _FILLING = bytes(1 << 20)  # what they sum up
 # Where a group of processes has a quota, it gets that in each period, which is 100 ms or a whole part of that nearly
 # everywhere. Whatever was left of the quota is used up first; then each span of whole periods holds its share exactly.
 _PERIOD = 0.1
-_AFTER = (
-    _PERIOD + 0.05
-)  # seconds that threads stay busy afterwards: other hosts' may be that late, and would find theirs free
+_AFTER = 0.15  # seconds that threads stay busy afterwards: others' may be a period late, and would find theirs free
 
 Tell = Callable[[str], None]
 
