@@ -120,7 +120,7 @@ def test_a_trained_model_needs_room_for_itself_alone(tmp_path, capsys, monkeypat
     communities(tmp_path / "g", vertices=200, edges=1000, width=4, classes=2, train=0.4)
     model = weft.training.make_model(Settings.of(), weft.Graph.open(tmp_path / "g"))
     size = sum(tensor.nbytes for tensor in model.state_dict().values())
-    monkeypatch.setattr("weft.cluster.checks.shutil.disk_usage", lambda place: SimpleNamespace(free=size - lacking))
+    monkeypatch.setattr("shutil.disk_usage", lambda place: SimpleNamespace(free=size - lacking))
     assert (
         cli.main(["doctor", str(tmp_path / "g"), "--out", str(tmp_path / "m"), "--threads", "1", "--json"]) == lacking
     )
