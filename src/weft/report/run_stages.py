@@ -27,9 +27,7 @@ class PlanEpochs:
     predicted: Mapping[str, float] | None  # seconds by stage, and of the whole epoch; None: it was not predicted
     measured: list[dict[str, float]] = field(default_factory=list)  # likewise, by epoch
     rows: dict[str, int] = field(default_factory=dict)  # feature rows that were read in all of them, by where they were
-    first: list[int] = field(
-        default_factory=list
-    )  # places in `measured` of each process's first, and of parts of epochs
+    first: list[int] = field(default_factory=list)  # of `measured`: where a process began, and parts of epochs
 
     @property
     def usual(self) -> dict[str, float]:
