@@ -31,12 +31,13 @@ from weft.exchange import new_secret
 from weft.place import places
 from weft.stopping import listening
 
-_RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and start what runs on them
+_RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and what runs on them answer
 _REPLACE = 60.0  # seconds in which Ray must give others: that a node is cut off it finds out in half of that
 _AGAIN = 4.0  # seconds between looks at the nodes meanwhile
 _LOOK = 0.5  # seconds between looks for signals, and after which a host says that nothing has happened
 _HURRY = 3.0  # seconds in which workers must end once a second signal was sent
 _TOLD = "weft: "
+_EARLY = "a node of Ray's was lost before training began ({}): try again"
 
 T = TypeVar("T")
 
@@ -81,12 +82,14 @@ class Ray(Launcher):
         self.check(request)
         with joined_ray(address_of(request)) as ray:
             try:
-                job = _Job("weft.cluster.called", ray.cloudpickle.dumps(work))
+                pickled = ray.cloudpickle.dumps(work)
             except Exception as error:
                 raise ConfigError(
                     f"what workers are sent can't be pickled ({reason_of(error)}): a model, an objective, a loss or a part "
                     f"that the script has registered uses it; make it where it is used"
                 ) from error
+            job = _Job("weft.cluster.called", ray.put(pickled))  # once, however many hosts fetch it
+            del pickled
             code = _run(ray, request, job)
             if code == 128 + signal.SIGINT:
                 raise KeyboardInterrupt
@@ -100,7 +103,7 @@ class _Job:
     """What workers run, and what has become of it."""
 
     module: str = "weft.cli"
-    called: bytes = b""  # what a script has sent along
+    called: Any = b""  # what a script has sent along: Ray's reference to it
     result: bytes = b""
     reason: str = ""  # the last of the workers' errors
 
@@ -232,9 +235,24 @@ class _Cluster:
                 )
 
     def answers(self, calls: Sequence[Any]) -> list[Any]:
-        """What actors answer; one that does not in time, or is gone, is an error."""
-        try:
+        """What actors answer at once; one that does not in time, or is gone, is an error."""
+        with self._told(_EARLY):
             return self.ray.get(list(calls), timeout=_ANSWER)
+
+    def carried(self, calls: Sequence[Any], lost: str) -> list[Any]:
+        """What calls give that carry a model there or back, for as long as that takes; `lost`: what one that is gone is."""
+        given, left = dict[Any, Any](), list(calls)
+        with self._told(lost):
+            while left:
+                done, left = self.ray.wait(left, timeout=_LOOK)
+                given.update(zip(done, self.ray.get(done), strict=True))
+        return [given[call] for call in calls]
+
+    @contextmanager
+    def _told(self, lost: str) -> Iterator[None]:
+        """Ray's errors in Weft's words; `lost`: what is said of an actor that is gone, with {} for the reason."""
+        try:
+            yield
         except self.ray.exceptions.GetTimeoutError:
             raise ClusterError(
                 f"Ray's nodes did not start within {_ANSWER:g} s what was asked of them: look at `ray status`"
@@ -244,9 +262,7 @@ class _Cluster:
                 raise error.cause from None
             raise
         except self.ray.exceptions.RayError as error:
-            raise ClusterError(
-                f"a node of Ray's was lost before training began ({reason_of(error)}): try again"
-            ) from None
+            raise ClusterError(lost.format(reason_of(error))) from None
 
 
 def evenly(room: Sequence[int], workers: int) -> list[int]:
@@ -299,14 +315,21 @@ def _start(cluster: _Cluster, job: _Job, request: Request, last: bool) -> tuple[
         told = {"module": job.module, "arguments": arguments, "grace": grace}
         hosts = [Running(*one) for one in zip(actors, nodes, places(counts, run), strict=True)]
         starts = [(host.actor.start, told | {"places": host.places}) for host in hosts]
-        cluster.answers([start.remote(os.getcwd(), to_host, job.called) for start, to_host in starts])
+        cluster.carried([start.remote(os.getcwd(), to_host, job.called) for start, to_host in starts], _EARLY)
         running = RunningHosts(cluster.ray, hosts)
         code, lost = running.wait(grace)
         job.reason = running.reason
         if job.called and not code:
-            (job.result,) = cluster.answers([actors[0].result.remote()])
+            (job.result,) = cluster.carried([actors[0].result.remote()], _result_lost(hosts[0]))
     left = sum(count for node, count in cluster.room() if node not in running.gone)
     return code, min(request.workers, left) if lost else None
+
+
+def _result_lost(host: "Running") -> str:
+    return (
+        f"training is done, but node {host.node} was lost before the model was here ({{}}): where checkpoints are kept, "
+        f"resume = True goes on from the last one"
+    )
 
 
 def _check_nodes(cluster: _Cluster, actors: Sequence[Any], graph: Path | None) -> list[str]:

@@ -31,9 +31,17 @@ class Handle:
         return types.SimpleNamespace(remote=lambda *args: Call(self, name, args))
 
 
+class Reference:
+    """What was put into Ray; methods are called with what it stands for."""
+
+    def __init__(self, thing):
+        self.thing = thing
+
+
 class Call:
     def __init__(self, handle, name, args):
-        self.handle, self.name, self.args = handle, name, args
+        self.handle, self.name, self.looks = handle, name, FakeRay.slow.get(name, 0)
+        self.args = [one.thing if isinstance(one, Reference) else one for one in args]
         if name == "send":  # nobody waits for it
             self()
 
@@ -43,6 +51,8 @@ class Call:
         FakeRay.node = self.handle.node
         try:
             return getattr(self.handle.made, self.name)(*self.args)
+        except RayError:
+            raise
         except Exception as error:
             raise RayTaskError(error) from error
 
@@ -51,6 +61,7 @@ class FakeRay(types.ModuleType):
     """The module `ray`: nodes by address with their processors."""
 
     lost: ClassVar[set] = set()  # nodes that are gone
+    slow: ClassVar[dict] = {}  # methods, and how many looks for its answer are in vain
     node = None  # whose actor is running
 
     def __init__(self, nodes, gives=True, gpus=0.0):
@@ -63,7 +74,7 @@ class FakeRay(types.ModuleType):
         )
         self.cloudpickle = types.SimpleNamespace(register_pickle_by_value=lambda module: None)
         self.asked, self.bundles = 0, []  # how often for a placement group, and for what the last time
-        FakeRay.lost, FakeRay.node = set(), None
+        FakeRay.lost, FakeRay.slow, FakeRay.node, self.put_in = set(), {}, None, []
 
     def modules(self):
         """What `import` finds."""
@@ -114,10 +125,19 @@ class FakeRay(types.ModuleType):
 
         return types.SimpleNamespace(options=options)
 
+    def put(self, thing):
+        self.put_in.append(thing)
+        return Reference(thing)
+
     def get(self, calls, timeout=None):
+        if timeout is not None and any(call.looks for call in calls):
+            raise GetTimeoutError
         return [call() for call in calls] if isinstance(calls, list) else calls()
 
     def wait(self, calls, timeout):
+        if calls[0].looks:
+            calls[0].looks -= 1
+            return [], calls
         return calls[:1], calls[1:]
 
     def kill(self, actor):

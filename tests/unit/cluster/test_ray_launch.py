@@ -10,12 +10,12 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from fake_ray import FakeRay, installed
+from fake_ray import FakeRay, RayError, installed
 
 from weft import cli
 from weft.cluster import Request, called, ray_host, ray_tasks
 from weft.cluster.ray import evenly
-from weft.errors import ConfigError
+from weft.errors import ClusterError, ConfigError
 from weft.graph import communities
 from weft.plugins import LAUNCHERS
 
@@ -310,6 +310,63 @@ def test_what_cannot_be_sent_to_workers_or_made_there_is_told(monkeypatch, capsy
     )
     for file in (sent, result):
         os.close(file)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """A fake of Ray whose hosts run what is called within this process; what each was sent and how it ended."""
+    fake = installed(monkeypatch, TWO)
+    fake.cloudpickle.dumps, fake.cloudpickle.loads = pickle.dumps, pickle.loads
+    fake.sent, fake.code, fake.said = [], 0, b""
+
+    def start(host, folder, job, called):
+        fake.sent.append(called)
+        host.given = pickle.loads(called)({})
+
+    monkeypatch.setattr(ray_host.HostActor, "start", start)
+    monkeypatch.setattr(ray_host.HostActor, "look", lambda host, seconds: ([("stderr", fake.said)], fake.code))
+    monkeypatch.setattr(ray_host.HostActor, "result", lambda host: pickle.dumps(host.given))
+    fake.call = lambda: LAUNCHERS.get("ray")().call(Request((), 2, anywhere=True), dict)
+    return fake
+
+
+def test_a_model_travels_once_and_as_long_as_it_takes(calls):
+    FakeRay.slow = {"start": 3, "result": 3}
+    assert calls.call() == {}
+    assert calls.put_in == [pickle.dumps(dict)] and calls.sent == calls.put_in * 2
+
+
+def test_what_small_calls_give_is_not_waited_for_long(calls):
+    FakeRay.slow = {"look_around": 3}
+    with pytest.raises(ClusterError, match="Ray's nodes did not start within 15 s what was asked of them"):
+        calls.call()
+
+
+@pytest.mark.parametrize(
+    ("method", "reason"),
+    [
+        (
+            "start",
+            r"a node of Ray's was lost before training began \(The actor died: its node 127.0.0.1 has died\): try",
+        ),
+        (
+            "result",
+            r"training is done, but node 127.0.0.1 was lost before the model was here \(The actor died: its node",
+        ),
+    ],
+)
+def test_a_node_that_is_lost_while_a_model_travels(calls, monkeypatch, method, reason):
+    done = getattr(ray_host.HostActor, method)
+
+    def lost(host, *given):
+        if FakeRay.node == "127.0.0.1":
+            raise RayError("The actor died: its node 127.0.0.1 has died.\nmore")
+        return done(host, *given)
+
+    monkeypatch.setattr(ray_host.HostActor, method, lost)
+    with pytest.raises(ClusterError, match=reason):
+        calls.call()
+    assert all(actor.killed for actor in calls.actors) and len(calls.removed) == 1
 
 
 def test_what_is_called_and_its_result_may_be_larger_than_one_read_gives(monkeypatch):
