@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -30,6 +31,8 @@ def main(arguments: Sequence[str]) -> int:
     except Interrupted as stop:
         print(f"weft: {stop}", file=sys.stderr)
         return 128 + stop.signum
+    except KeyboardInterrupt:  # before it trains, or the second one
+        return 128 + signal.SIGINT
     if os.environ["RANK"] == "0":
         with os.fdopen(result, "wb", closefd=False) as file:
             file.write(cloudpickle.dumps(value))

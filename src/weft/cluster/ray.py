@@ -29,7 +29,7 @@ from weft.cluster.ray_joining import address_of, joined_ray
 from weft.errors import ClusterError, ConfigError, WeftError, reason_of
 from weft.exchange import new_secret
 from weft.place import places
-from weft.stopping import listening
+from weft.stopping import SIGNALS, Interrupted, listening
 
 _RESERVE, _ANSWER = 6.0, 15.0  # seconds in which Ray must give processors, and what runs on them answer
 _REPLACE = 60.0  # seconds in which Ray must give others: that a node is cut off it finds out in half of that
@@ -91,8 +91,9 @@ class Ray(Launcher):
             job = _Job("weft.cluster.called", ray.put(pickled))  # once, however many hosts fetch it
             del pickled
             code = _run(ray, request, job)
-            if code == 128 + signal.SIGINT:
-                raise KeyboardInterrupt
+            if code - 128 in SIGNALS:  # as where a script trains by itself
+                signum = signal.Signals(code - 128)
+                raise Interrupted(signum, job.reason or f"stopped by {signum.name}")
             if code:
                 raise ClusterError(job.reason or f"the workers on Ray ended with code {code}: see what they said above")
             return ray.cloudpickle.loads(job.result)

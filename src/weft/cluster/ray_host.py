@@ -11,6 +11,8 @@ import zlib
 from importlib.metadata import version
 from typing import Any
 
+_PIPE = 1 << 20  # bytes that a pipe holds at most, unless the system was told otherwise
+
 
 def facts(folder: str, manifest: str) -> dict[str, str]:
     """What must be the same on all nodes. It runs where Weft may be missing."""
@@ -76,13 +78,18 @@ class HostActor:
             self._open.register(getattr(self._agent, stream), selectors.EVENT_READ, stream)
 
     def look(self, seconds: float) -> tuple[list[tuple[str, bytes]], int | None]:
-        """What the workers have said since, by stream, and how they ended; None: they run."""
-        said = []
-        for key, _ in self._open.select(seconds):
-            said.append((key.data, os.read(key.fd, 1 << 16)))
+        """What the workers have said since, by stream, and how they ended; None: they run.
+
+        Once they have, what there is to read is all: a process that one has left behind may hold a stream open for ever.
+        """
+        ended, said = self._agent.poll() is not None, list[tuple[str, bytes]]()
+        for key, _ in self._open.select(0 if ended else seconds):
+            said.append((key.data, os.read(key.fd, _PIPE)))
             if not said[-1][1]:
                 self._open.unregister(key.fileobj)
-        return said, None if self._open.get_map() else self._agent.wait()
+        if ended:
+            said += [(key.data, b"") for key in self._open.get_map().values()]  # so that a line without an end is told
+        return said, self._agent.wait() if ended or not self._open.get_map() else None
 
     def result(self) -> bytes:
         """What the first worker's call has given."""

@@ -14,10 +14,12 @@ from fake_ray import FakeRay, RayError, installed
 
 from weft import cli
 from weft.cluster import Request, called, ray_host, ray_tasks
+from weft.cluster.crew import Lines
 from weft.cluster.ray import evenly
 from weft.errors import ClusterError, ConfigError
 from weft.graph import communities
 from weft.plugins import LAUNCHERS
+from weft.stopping import SIGNALS, Interrupted
 
 TWO = {"127.0.0.1": 2.0, "127.0.0.2": 2.0}
 
@@ -256,6 +258,33 @@ def test_signals_reach_workers_of_a_host_that_has_them_blocked(graph, tmp_path):
     assert b"stopped after epoch" in said
 
 
+LEAVES_ONE_BEHIND = """
+import subprocess, sys
+
+def main(arguments):
+    left = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    print(left.pid, "is left behind", flush=True)
+    sys.stdout.write("x" * 30_000 + "no line's end")
+    return 3
+"""
+
+
+def test_a_process_that_a_worker_leaves_behind_is_not_waited_for(tmp_path):
+    (tmp_path / "leaves.py").write_text(LEAVES_ONE_BEHIND)
+    host, place = ray_host.HostActor(), {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+    host.start(str(tmp_path), {"module": "leaves", "arguments": [], "grace": 5.0, "places": [place]}, b"")
+    said, lines, code, end = Lines(), [], None, time.monotonic() + 60
+    try:
+        while code is None and time.monotonic() < end:
+            told, code = host.look(0.2)
+            lines += [line for stream, text in told if stream == "stdout" for line in said.read(text)]
+    finally:
+        host._agent.kill()
+        left = int(lines[0].split()[0])
+        os.kill(left, signal.SIGKILL)
+    assert code == 3 and lines == [f"{left} is left behind\n", "x" * 30_000 + "no line's end"]
+
+
 @pytest.mark.slow
 def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monkeypatch, tmp_path):
     fake = installed(monkeypatch, TWO)
@@ -367,6 +396,32 @@ def test_a_node_that_is_lost_while_a_model_travels(calls, monkeypatch, method, r
     with pytest.raises(ClusterError, match=reason):
         calls.call()
     assert all(actor.killed for actor in calls.actors) and len(calls.removed) == 1
+
+
+@pytest.mark.parametrize("signum", SIGNALS)
+def test_a_script_is_told_which_signal_has_ended_its_workers(calls, signum):
+    calls.code, calls.said = 128 + signum, b"weft: stopped after epoch 2; go on with --resume\n"
+    with pytest.raises(Interrupted, match=r"^stopped after epoch 2; go on with --resume$") as stop:
+        calls.call()
+    assert stop.value.signum == signum and not calls.joined
+    calls.said = b""
+    with pytest.raises(Interrupted, match=f"^stopped by {signum.name}$"):
+        calls.call()
+    calls.code = 128 + signal.SIGSEGV
+    with pytest.raises(ClusterError, match="the workers on Ray ended with code 139"):
+        calls.call()
+
+
+def test_a_worker_that_is_interrupted_while_it_does_not_train_ends_as_one_that_does(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(cloudpickle=pickle))
+    files = ray_host._file(pickle.dumps(_interrupt)), ray_host._file(b"")
+    assert called.main([*map(str, files), "{}"]) == 128 + signal.SIGINT
+    for file in files:
+        os.close(file)
+
+
+def _interrupt(changes):
+    raise KeyboardInterrupt
 
 
 def test_what_is_called_and_its_result_may_be_larger_than_one_read_gives(monkeypatch):
