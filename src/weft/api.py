@@ -16,7 +16,7 @@ from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
 from weft.nn import LinkPredictor
-from weft.plan import Plan, Settings, check_own_model, check_same, check_workers
+from weft.plan import Plan, Settings, check_own_model, check_same, check_workers, flattened
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
 from weft.training import (
@@ -149,7 +149,8 @@ def _as_worker(
 ) -> Result:
     for part in parts:  # which the script may have registered itself
         register(part)
-    given = settings if model is None else settings | {"model": model}  # else the model's name is among them
-    result = train(place, objective=objective, **given | changes)
+    given: dict[str, Any] = flattened(settings, "train") | changes  # by key, where a script may have given tables
+    given |= {} if model is None else {"model": model}  # else the model's name is among them
+    result = train(place, objective=objective, **given)
     result.model.cpu()  # who gets it may have no device
     return result

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Self, TypeVar
@@ -85,7 +86,7 @@ class Request:
 
     def resumed(self) -> tuple[str, ...]:
         """The command's words, by which it goes on from its newest checkpoint if it keeps any."""
-        if not self.resumable or "--resume" in self.arguments:
+        if not self.resumable or "--resume" in _flags(self.arguments):
             return self.arguments
         return _with_setting(self.arguments, ("checkpoint", "resume"), "true")
 
@@ -105,13 +106,21 @@ class Request:
 
 def _with_setting(arguments: tuple[str, ...], place: tuple[str, str], value: str) -> tuple[str, ...]:
     """A command's words with another value of a setting, set as it was before; of flags the last one counts."""
-    start = f"{'.'.join(place)}="
-    said = [word.removeprefix("--set=").startswith(start) for word in arguments]
+    start, flags = f"{'.'.join(place)}=", _flags(arguments)
+    rest = arguments[len(flags) :]
+    said = [word.removeprefix("--set=").startswith(start) for word in flags]
     if any(said):
-        told = zip(arguments, said, strict=True)
-        return tuple(f"{word.partition(start)[0]}{start}{value}" if here else word for word, here in told)
-    flag = "--" + place[1].replace("_", "-")
-    return (*arguments, flag) if value == "true" else (*arguments, flag, value)
+        told = zip(flags, said, strict=True)
+        flags = tuple(f"{word.partition(start)[0]}{start}{value}" if here else word for word, here in told)
+    else:
+        flag = "--" + place[1].replace("_", "-")
+        flags += (flag,) if value == "true" else (flag, value)
+    return flags + rest
+
+
+def _flags(arguments: tuple[str, ...]) -> tuple[str, ...]:
+    """A command's words without those behind `--`, which are no flags whatever they begin with."""
+    return tuple(takewhile(lambda word: word != "--", arguments))
 
 
 class Launcher(ABC):

@@ -55,6 +55,24 @@ def test_what_is_started_again_says_each_setting_once():
     assert request.again(2).changes == request.changes  # a script's workers are told these only, each time
 
 
+def test_what_is_started_again_says_it_before_what_are_no_flags():
+    recovery = Recovery(2, Path("kept"), least=1, batch_size=60)
+    words = ("train", "--checkpoint", "kept", "--set", "parallel.workers=3", "--", "--resume")
+    again = Request(words, 3, resumable=True, recovery=recovery).again(2)
+    flags = ("train", "--checkpoint", "kept", "--set", "parallel.workers=2", "--resume", "--batch-size", "30")
+    assert again.arguments == (*flags, "--", "--resume")  # the graph's name
+    assert again.resumed() == again.arguments
+    assert Request(words, 3, resumable=True).resumed() == (*words[:5], "--resume", "--", "--resume")
+
+
+def test_a_job_goes_on_whose_graph_is_behind_what_are_no_flags(capsys):
+    words = ["--dry-run", "--", "train", "--checkpoint", "/checkpoints/a", "--", "graph"]
+    assert "train --checkpoint /checkpoints/a --resume -- graph\n" in shown(capsys, "slurm", *words)
+    options = ["--option=image=weft", "--option=checkpoints=runs", "--option=job=pytorchjob"]
+    (pod,) = json.loads(shown(capsys, "k8s", *options, *words))["spec"]["pytorchReplicaSpecs"].values()
+    assert pod["template"]["spec"]["containers"][0]["args"][-3:] == ["--resume", "--", "graph"]
+
+
 def test_a_batch_script_goes_on_from_its_checkpoint(capsys):
     options = ["--option", "time=2:00:00", "--option", "cpus-per-task=8"]
     train = ["train", "my graph", "--checkpoint", "kept"]
