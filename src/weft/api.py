@@ -1,5 +1,6 @@
 """The five lines of Python that most users need."""
 
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +16,7 @@ from weft.devices import device_of_model
 from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
-from weft.nn import LinkPredictor
+from weft.nn import NOTHING_KEPT, Kept, LinkPredictor, Unlisted
 from weft.plan import Plan, Settings, check_own_model, check_same, check_workers, flattened
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
@@ -129,14 +130,22 @@ def _on_workers(
     try:
         if model is not None:
             model.cpu()  # hosts of workers may have no such device
-        result = LAUNCHERS.get(parallel.on)().call(request, work)
+        result, kept, left_out = LAUNCHERS.get(parallel.on)().call(request, work)
     finally:
         if model is not None:
             model.to(home)
-    if whole is None:
+    if model is None or whole is None:
         return result
     whole.to(dtype_for(checked)).load_state_dict(result.model.state_dict())
-    return replace(result, model=whole.to(home))
+    whole.to(home)
+    Unlisted(model, {}).take(*kept)
+    if left_out:
+        print(
+            f"weft: {', '.join(left_out)}: training has changed it, and it stays with the workers: keep numbers, or "
+            f"tensors, as attributes or buffers",
+            file=sys.stderr,
+        )
+    return replace(result, model=whole)
 
 
 def _as_worker(
@@ -146,11 +155,13 @@ def _as_worker(
     objective: Objective | None,
     settings: dict[str, Any],
     changes: dict[str, str],
-) -> Result:
+) -> tuple[Result, Kept, list[str]]:
+    """What training gives, and has changed of a script's model besides its state_dict; and of that, what is not sent."""
     for part in parts:  # which the script may have registered itself
         register(part)
     given: dict[str, Any] = flattened(settings, "train") | changes  # by key, where a script may have given tables
     given |= {} if model is None else {"model": model}  # else the model's name is among them
+    besides = None if model is None else Unlisted(model, {})
     result = train(place, objective=objective, **given)
     result.model.cpu()  # who gets it may have no device
-    return result
+    return (result, NOTHING_KEPT, []) if besides is None else (result, besides.changed(), besides.left_out())

@@ -278,7 +278,7 @@ class Unlisted:
         """All but those that the model's state_dict has."""
         listed, tensors = frozenset(_in_state_dict(self._model)), dict[str, Tensor]()
         for at, thing in self._things.items():
-            found: dict[str, object] = {**_own(thing)}
+            found = _stored(thing)
             if isinstance(thing, nn.Module):
                 found |= {**dict(thing.named_buffers(recurse=False)), **dict(thing.named_parameters(recurse=False))}
             tensors |= {
@@ -297,7 +297,8 @@ def _place(key: str) -> tuple[str, str]:
 
 def _may_have(thing: object, name: str) -> bool:
     """May a tensor be of this name? No method or property is."""
-    return name in _own(thing) or (getattr(thing, name, None) is None and not hasattr(type(thing), name))
+    of_class = getattr(type(thing), name, None)  # such as a None that says what there will be
+    return name in _own(thing) or (isinstance(of_class, _PLAIN) and isinstance(getattr(thing, name, None), _PLAIN))
 
 
 def _forget(thing: object, name: str) -> None:
@@ -312,9 +313,19 @@ def _plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, obje
     return [
         (at, name, value.item() if isinstance(value, np.generic) else value)
         for at, thing in things
-        for name, value in _own(thing).items()
+        for name, value in _stored(thing).items()
         if isinstance(value, _PLAIN)
     ]
+
+
+def _stored(thing: object) -> dict[str, object]:
+    """What is its own, but for cached properties: these are made of the rest."""
+    return {name: value for name, value in _own(thing).items() if not _is_made(getattr(type(thing), name, None))}
+
+
+def _is_made(of_class: object) -> bool:
+    """Is it what gives a value that is then kept in its place?"""
+    return hasattr(of_class, "__get__") and not hasattr(of_class, "__set__")
 
 
 def _own(thing: object) -> dict[str, object]:

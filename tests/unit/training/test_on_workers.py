@@ -1,16 +1,18 @@
 """A script whose workers are elsewhere: what they are sent and what comes back, by a launcher that only pickles both."""
 
 import pickle
+from copy import deepcopy
+from functools import cached_property
 
+import numpy as np
 import pytest
+import torch
 from torch_geometric.nn import GraphSAGE
 
 import weft
 from weft.cluster import Launcher
 from weft.graph import communities
 from weft.plugins import LAUNCHERS
-
-FEW = {"fanouts": [3, 3], "threads": 1, "epochs": 2, "plan": "gdp", "log": "none"}
 
 
 class Posted(Launcher):
@@ -56,3 +58,52 @@ def test_going_on_changes_settings_that_were_given_by_group(graph, monkeypatch, 
     result = weft.train(graph, **named, **groups, threads=1, epochs=2, log="none")
     assert len(result.history) == 2 and (model is None or result.model is model)
     assert len(list((tmp_path / "kept").glob("step-*"))) > 0
+
+
+class Annealed(torch.nn.Module):
+    """Keeps what no state_dict has: of its class, of its own, in a part, and made late."""
+
+    seen, noise = None, 1.0
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.temperature, self.forwards = GraphSAGE(8, 4, 2, 3), 1.0, []
+        self.register_buffer("shift", torch.zeros(3), persistent=False)
+        self.part = torch.nn.Module()
+        self.part.step = np.int64(0)
+
+    @cached_property
+    def scale(self):
+        return torch.full((3,), 2.0)
+
+    def forward(self, x, edge_index):
+        out = self.conv(x, edge_index) * self.scale / self.temperature + self.shift
+        if self.training:
+            self.temperature *= 0.9
+            self.noise /= 2
+            self.part.step += 1
+            self.shift += 0.1
+            self.seen = self.shift * 2
+            self.forwards.append(0)
+        return out
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_what_a_model_keeps_besides_its_state_dict_comes_back(graph, capsys, dtype):
+    few = {"fanouts": [3, 3], "threads": 1, "epochs": 2, "log": "none", "dtype": dtype, "batch_size": 50}
+    here = Annealed()
+    there = deepcopy(here)
+    weft.train(graph, here, **few)
+    capsys.readouterr()
+    result = weft.train(graph, there, on="posted", **few)
+    said = capsys.readouterr().err
+    assert result.model is there and there.part.step == here.part.step > 0
+    assert there.temperature == here.temperature < 1 and there.noise == here.noise < 1
+    assert there.shift.dtype is here.shift.dtype and torch.equal(there.shift, here.shift)
+    assert torch.equal(there.seen, here.seen) and isinstance(there.part.step, np.int64)
+    outputs = [weft.infer(model.eval(), graph, dtype=dtype).outputs for model in (here, there)]
+    assert np.array_equal(*outputs)
+    assert said == (
+        "weft: forwards of the model: training has changed it, and it stays with the workers: keep numbers, or tensors, as "
+        "attributes or buffers\n"
+    )
