@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
+import weft
 from weft.errors import ConfigError
 from weft.graph import (
     Graph,
@@ -30,11 +31,13 @@ from weft.graph import (
     forget_steps,
     is_address,
     steps_folder,
+    sum_of,
     written_beside,
 )
 from weft.nn import Decoupled, Layerwise, Pending, check_rows, encoder_of
 from weft.training.inference import ROWS, given_rows, pieces_of
 from weft.training.models import dtype_for
+from weft.training.own_code import code_of
 from weft.training.trained_model import TrainedModel, load_model, table_of, told
 
 _SHARD = 1 << 18  # rows in a file of the result
@@ -56,7 +59,9 @@ def embed_by_tasks(
     place = graph.remote.url if graph.remote else str(graph.path.absolute())
     job = {"graph": place, "model": str(model.absolute()), "what": what, "link": link}
     state = (model / "state.json").read_text()  # which has the sums of the parameters
-    work = Work(steps_folder(out, [job, graph.checksum, state]))
+    file = settings.model.file and sum_of(settings.model.file[0])  # functions that its classes call are there, too
+    code = [weft.__version__, code_of(trained.model), file]
+    work = Work(steps_folder(out, [job, graph.checksum, state, code]))
     with alone_in(work.folder):
         work.save("job", job)
         stages = _Stages(work, run, progress)

@@ -39,7 +39,8 @@ def graph(tmp_path_factory):
 
 def trained(graph, folder, **settings):
     batches = {} if "full_graph" in settings else {"fanouts": [3, 3], "batch_size": 100}
-    settings = {"model": "sage", "hidden": 8, "epochs": 1, "threads": 1} | batches | settings
+    width = {} if ":" in settings.get("model", "") else {"hidden": 8}
+    settings = {"model": "sage", "epochs": 1, "threads": 1} | width | batches | settings
     result = weft.train(graph, **settings)
     save_model(folder, result.model, Settings.read(settings, "here"), graph)
     return folder
@@ -119,8 +120,7 @@ class GcnII(nn.Module):
 
 def test_embeddings_are_without_the_rows_that_go_beside_them(graph, tmp_path):
     (tmp_path / "gcnii.py").write_text(GCNII)
-    settings = {"model": f"{tmp_path / 'gcnii.py'}:GcnII", "fanouts": [3, 3], "epochs": 1, "threads": 1}
-    save_model(tmp_path / "m", weft.train(graph, **settings).model, Settings.read(settings, "here"), graph)
+    trained(graph, tmp_path / "m", model=f"{tmp_path / 'gcnii.py'}:GcnII")
     for what in ("embeddings", "probabilities"):
         assert embed_by_tasks(graph, tmp_path / "m", what, tmp_path / what, infer_here) == 600
         assert pq.read_table(tmp_path / what).equals(by_one_process(graph, tmp_path / "m", what, tmp_path))
@@ -130,25 +130,72 @@ class Stop(Exception):
     """A kill, as far as tasks go."""
 
 
-@pytest.mark.parametrize("stage", ["rows-0", "edges-0", "rows-1", "shards"])
-def test_what_was_stopped_goes_on(graph, tmp_path, stage):
-    kept, ran = trained(graph, tmp_path / "model"), []
-
-    def stopping(folder, run, current, indices):
-        for done in infer_here(folder, run, current, indices):
+def stopping_at(stage):
+    def run(folder, name, current, indices):
+        for done in infer_here(folder, name, current, indices):
             if current == stage:
                 raise Stop
             yield done
 
-    def noting(folder, run, current, indices):
-        ran.append(current)
-        yield from infer_here(folder, run, current, indices)
+    return run
 
+
+def noting(ran):
+    def run(folder, name, current, indices):
+        ran.append(current)
+        yield from infer_here(folder, name, current, indices)
+
+    return run
+
+
+@pytest.mark.parametrize("stage", ["rows-0", "edges-0", "rows-1", "shards"])
+def test_what_was_stopped_goes_on(graph, tmp_path, stage):
+    kept, ran = trained(graph, tmp_path / "model"), []
     with pytest.raises(Stop):
-        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", stopping)
+        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", stopping_at(stage))
     assert not (tmp_path / "out").exists()
-    embed_by_tasks(graph, kept, "predictions", tmp_path / "out", noting)
+    embed_by_tasks(graph, kept, "predictions", tmp_path / "out", noting(ran))
     assert ran[0] == stage  # what was done before is not done again
+    assert pq.read_table(tmp_path / "out").equals(by_one_process(graph, kept, "predictions", tmp_path))
+
+
+OWN = """
+import torch
+from torch_geometric.nn import SAGEConv
+
+def between(x):
+    return x.relu()
+
+class Net(torch.nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.convs = torch.nn.ModuleList([SAGEConv(width, 8), SAGEConv(8, classes)])
+
+    def forward(self, x, edge_index):
+        return self.convs[1](between(self.convs[0](x, edge_index)), edge_index)
+"""
+
+
+@pytest.mark.parametrize(
+    ("changed", "began"),
+    [
+        (("between(self.convs[0](x, edge_index))", "-3 * self.convs[0](x, edge_index)"), "rows-0"),
+        (("x.relu()", "-3 * x.relu()"), "rows-0"),  # of no class
+        (("0.2", "0.3"), "rows-0"),  # of Weft
+        (("", ""), "edges-1"),
+    ],
+)
+def test_rows_of_other_code_are_made_anew(graph, tmp_path, monkeypatch, changed, began):
+    file, ran = tmp_path / "own.py", []
+    file.write_text(OWN)
+    monkeypatch.setattr(weft, "__version__", "0.2")
+    kept = trained(graph, tmp_path / "model", model=f"{file}:Net")
+    with pytest.raises(Stop):
+        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", stopping_at("edges-1"))
+    file.write_text(OWN.replace(*changed))
+    monkeypatch.setattr(weft, "__version__", weft.__version__.replace(*changed))
+    embed_by_tasks(graph, kept, "predictions", tmp_path / "out", noting(ran))
+    assert ran[0] == began
     assert pq.read_table(tmp_path / "out").equals(by_one_process(graph, kept, "predictions", tmp_path))
 
 
