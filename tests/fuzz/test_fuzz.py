@@ -108,6 +108,18 @@ def test_verify_looks_at_all_that_lies_below(tmp_path, capsys):
     assert f"2 of {len(out.splitlines()) - 1} are damaged" in capsys.readouterr().out
 
 
+def test_verify_takes_arrays_beside_a_graph_for_none(tmp_path, capsys):
+    graphs.plain(tmp_path / "graph")
+    np.save(tmp_path / "rows.npy", np.ones((4, 2)))  # as `weft embed --out rows.npy` writes them
+    assert main(["verify", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "graph/features.npy  " in out and "rows.npy" not in out and "all is sound" in out
+    (tmp_path / "graph" / "manifest.json").unlink()  # a graph still
+    for folder in (tmp_path, tmp_path / "graph"):
+        assert main(["verify", str(folder)]) == 1
+        assert "1 of 1 are damaged" in capsys.readouterr().out
+
+
 def test_verify_reads_checkpoints(tmp_path, capsys):
     import torch
 

@@ -52,7 +52,7 @@ def _rows(folder: Path) -> Iterator[Row]:
             f"{folder} is no graph, trained model or folder of checkpoints, and has none: name a folder that Weft wrote"
         )
     for place in found:
-        rows = [*(_graph_rows(place) if _is_graph(place, folder) else ())]
+        rows = [*(_graph_rows(place) if _is_graph(place) else ())]
         rows += _checkpoint_rows(place) if any(place.glob("state.*")) else ()
         at = "" if place == folder else f"{place.relative_to(folder)}/"
         yield from ((f"{at}{name}".rstrip("/") or "state", size, wrong) for name, size, wrong in rows)
@@ -69,14 +69,14 @@ def _places(folder: Path) -> Iterator[Path]:
         below[:] = sorted(name for name in below if not name.startswith("."))
         if (real := os.path.realpath(at)) in met:
             below.clear()
-        elif _is_graph(Path(at), folder) or any(Path(at).glob("state.*")):
+        elif _is_graph(Path(at)) or any(Path(at).glob("state.*")):
             yield Path(at)
         met.add(real)
 
 
-def _is_graph(place: Path, folder: Path) -> bool:
-    """The folder itself is one where it has arrays."""
-    return any(any(place.glob(name)) for name in (weft.graph.MANIFEST, "*.npy" if place == folder else "indptr.npy"))
+def _is_graph(place: Path) -> bool:
+    """Other arrays may be anyone's, such as those of `weft embed`."""
+    return any(any(place.glob(name)) for name in (weft.graph.MANIFEST, "indptr.npy"))
 
 
 def _graph_rows(folder: Path) -> Iterator[Row]:
