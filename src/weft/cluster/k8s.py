@@ -7,7 +7,7 @@ import json
 import posixpath
 import re
 import subprocess
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 from weft.cluster.launcher import Launcher, Request, shells_code
@@ -105,18 +105,17 @@ def _manifest(request: Request) -> dict[str, Any]:
 
 def _check_folders(request: Request) -> None:
     """What is written must be on the claim that outlives pods; a claim must be of use."""
-    said = (word.removeprefix("--set=").split("=", 1) for word in request.arguments)
-    words = list(chain.from_iterable(said))
-    written = [path for word, path in pairwise(words) if word in ("--out", "--checkpoint", "checkpoint.folder")]
-    kept = _FOLDERS["checkpoints"] + "/"
+    written, kept = [str(path) for path in request.written], _FOLDERS["checkpoints"] + "/"
     lost = [path for path in written if not f"{posixpath.normpath(path)}/".startswith(kept)]
     if "checkpoints" not in request.options:
-        lost = written or ["the checkpoint"] * request.resumable  # of a settings file
+        lost = written
     if lost:
         raise ConfigError(
             f"{lost[0]} would be lost with its pod: give --option checkpoints=CLAIM, and write to {kept}NAME, where that "
             f"volume claim is"
         )
+    said = (word.removeprefix("--set=").split("=", 1) for word in request.arguments)
+    words = [*chain.from_iterable(said), *written]  # of a settings file, too
     for claim, folder in _FOLDERS.items():
         if claim in request.options and not any(word.startswith(folder + "/") or word == folder for word in words):
             raise ConfigError(

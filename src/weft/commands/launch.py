@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import weft.cluster
 import weft.graph
@@ -61,7 +62,11 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
     if words[0] != "train":
         said = _settings_said(words)
         ports = said.get("ports")
-        return request(ports=None if ports is None else str(ports), device=str(said.get("device", "auto")))
+        return request(
+            ports=None if ports is None else str(ports),
+            device=str(said.get("device", "auto")),
+            written=_paths(said.get("checkpoint"), said["out"]),
+        )
     parser = CommandParser(prog="weft train")
     train.add_arguments(parser)
     given = parser.parse_args(words[1:])  # so that mistakes are told here, not by a job that has waited in a queue
@@ -78,6 +83,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         ports=settings.parallel.ports,
         graph=weft.graph.directory_of(given.graph),
         device=settings.parallel.device,
+        written=_paths(settings.checkpoint.folder, given.out),
     )
 
 
@@ -93,8 +99,14 @@ def _options(args: argparse.Namespace) -> dict[str, str]:
 
 
 def _settings_said(words: Sequence[str]) -> dict[str, object]:
-    """The settings among a command's words, which its workers judge."""
+    """The settings among a command's words, which its workers judge; and `out`, where it writes."""
     parser = argparse.ArgumentParser(prog=f"weft {words[0]}", add_help=False, allow_abbrev=False)
+    parser.add_argument("--out")
     add_settings(parser)
     given, _ = parser.parse_known_args(words[1:])
-    return values_given(given, parser.prog)
+    return values_given(given, parser.prog) | {"out": given.out}
+
+
+def _paths(*said: object) -> tuple[Path, ...]:
+    """Those that are named."""
+    return tuple(Path(str(one)) for one in said if str(one).lower() != "none")

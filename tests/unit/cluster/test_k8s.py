@@ -185,7 +185,29 @@ def test_what_would_be_lost_with_a_pod_is_refused(capsys, tmp_path):
     up = ("train", "/graph/p", "--checkpoint", "/checkpoints/../tmp/k")
     assert "/checkpoints/../tmp/k would be lost" in refusal(capsys, up, image=IMAGE, **CLAIMS)
     by_file = ("train", "/graph/parts", "--config", str(tmp_path / "run.toml"))
-    assert "the checkpoint would be lost with its pod" in refusal(capsys, by_file, image=IMAGE, graph="graphs")
+    assert "/checkpoints/parts would be lost with its pod" in refusal(capsys, by_file, image=IMAGE, graph="graphs")
+
+
+@pytest.mark.parametrize("command", ["train", "doctor"])
+def test_what_a_settings_file_would_lose_is_refused(capsys, tmp_path, command):
+    file = tmp_path / "run.toml"
+    words = (command, "/graph/p", "--config", str(file))
+    for text in ('[checkpoint]\nfolder = "/tmp/run"\n', 'checkpoint = "/tmp/run"\n'):
+        file.write_text(text)
+        assert "/tmp/run would be lost with its pod" in refusal(
+            capsys, (*words, "--out", "/checkpoints/m"), image=IMAGE, **CLAIMS
+        )
+        shown(capsys, words=(*words, "--checkpoint=/checkpoints/run"), **CLAIMS)  # a flag wins
+        shown(capsys, words=(*words, "--set=checkpoint.folder=none"), graph="graphs")
+    file.write_text('checkpoint = "/checkpoints/run"\n')
+    shown(capsys, words=words, **CLAIMS)  # the claim is of use
+    there = ("--set", "checkpoint.folder=/tmp/k")
+    assert "/tmp/k would be lost with its pod" in refusal(capsys, (*words, *there), image=IMAGE, **CLAIMS)
+
+
+def test_what_other_commands_write_is_refused_where_it_would_be_lost(capsys):
+    for words in (("probe", "--out", "/tmp/c.toml"), ("probe", "--out=/tmp/c.toml")):
+        assert "/tmp/c.toml would be lost with its pod" in refusal(capsys, words, image=IMAGE, checkpoints="runs")
 
 
 def test_options_without_effect_are_refused(capsys):
