@@ -36,10 +36,11 @@ from weft.quantities import size_of
 from weft.scratch import scratch_array
 from weft.threads import usual_threads
 from weft.training.fetching import graph_here
-from weft.training.models import dtype_for, unused_by
+from weft.training.models import dtype_for, of_other_type, unused_by
 
 ROWS = 1 << 16  # vertices whose row-wise parts are computed at a time
 _EDGES = 1 << 20  # edges that a convolution goes over at a time
+_TYPES = (torch.float32, torch.float64)  # in which it is computed, as training has them
 
 
 @dataclass
@@ -65,9 +66,9 @@ def infer(
 ) -> Inference:
     """Run the model in eval mode on all vertices with all neighbours, of a graph, a graph directory or PyG's data.
 
-    `dtype`: of the arithmetic; None: the model's. `threads`: 0 is one for each core that it may use. Rows of all vertices
-    are kept in memory up to `memory` (bytes, or text such as "2GB"), beyond that in temporary files under `scratch`. Of a
-    link predictor it is the encoder that runs.
+    `dtype`: of the arithmetic, float32 or float64; None: the model's. `threads`: 0 is one for each core that it may use.
+    Rows of all vertices are kept in memory up to `memory` (bytes, or text such as "2GB"), beyond that in temporary files
+    under `scratch`. Of a link predictor it is the encoder that runs.
     """
     model = encoder_of(model)
     check_can_run(model)
@@ -98,12 +99,7 @@ def inferred(
 ) -> Inference:
     """The same, of a graph that is open; `limit`: bytes of memory for rows of all vertices."""
     features = graph.features_to_train_on()
-    computed_in = next((p.dtype for p in model.parameters() if p.is_floating_point()), dtype or torch.float32)
-    if dtype is not None and dtype != computed_in:
-        raise ConfigError(
-            f"dtype is {dtype}, but the model has parameters of {computed_in}: call model.to({dtype}), or drop it"
-        )
-    dtype = computed_in
+    dtype = _computed_in(model, dtype)
     with in_mode(model, False), Steps(model).undone():
         walk(model.model if isinstance(model, Decoupled) else model, graph.num_features)  # which it must take
         if isinstance(model, Decoupled):
@@ -116,6 +112,22 @@ def inferred(
             layers = Layerwise(model, graph, features, dtype, threads)
             given = partial(given_rows, features, dtype=dtype, threads=threads)
             return _infer_layerwise(layers, graph, given, threads, store)
+
+
+def _computed_in(model: nn.Module, dtype: torch.dtype | None) -> torch.dtype:
+    """The type of the arithmetic: the parameters', which is to be what was asked for."""
+    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    if own not in (None, *_TYPES):
+        raise of_other_type(own, "inference computes in float32 or float64", "call model.float()")
+    if dtype not in (None, *_TYPES):
+        raise ConfigError(
+            f"dtype is {dtype}, and inference computes in float32 or float64: give one of these, or drop it"
+        )
+    if own is not None and dtype not in (None, own):
+        raise ConfigError(
+            f"dtype is {dtype}, but the model has parameters of {own}: call model.to({dtype}), or drop it"
+        )
+    return own or dtype or torch.float32
 
 
 def pieces_of(graph: Graph) -> list[tuple[int, int]]:

@@ -85,9 +85,7 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     other = next((p.dtype for p in model.parameters() if p.is_floating_point() and p.dtype != torch.float32), None)
     if other is not None and "dtype" not in settings.given:
         remedy = "set dtype = 'float64'" if other == torch.float64 else "call model.float(), or set dtype"
-        raise ConfigError(
-            f"the model has parameters of {other}, and would be computed in float32, the default: {remedy}"
-        )
+        raise of_other_type(other, "would be computed in float32, the default", remedy)
     if not SAMPLERS.get(settings.sampling.sampler).equal_edges:
         check_adds_up(model)
     batches = not settings.sampling.full_graph
@@ -98,6 +96,11 @@ def check_model(settings: Settings, model: nn.Module, width: int, workers: int) 
     if batches or workers > 1:
         fewer = 3 if batches else 1  # convolutions behind which there may be fewer rows
         check_rows(model.model if isinstance(model, Decoupled) else model, width, fewer, workers > 1)
+
+
+def of_other_type(parameters: torch.dtype, computed: str, remedy: str) -> ConfigError:
+    """What is said of a model that has parameters of a type in which it isn't computed."""
+    return ConfigError(f"the model has parameters of {parameters}, and {computed}: {remedy}")
 
 
 def unused_by(model: nn.Module, graph: Graph, weighted: bool = False) -> list[str]:

@@ -12,7 +12,7 @@ from torch_geometric.nn import GCN
 
 import weft
 from weft.cli import main
-from weft.errors import InputError, ModelError
+from weft.errors import ConfigError, InputError, ModelError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.plan import Settings
@@ -326,6 +326,28 @@ def test_rows_of_bfloat16_are_told_as_float32():
         model = Short(4, 8, 2, 3)
     outputs = infer(model, plain(np.arange(12) % 3)).outputs
     assert outputs.dtype == np.float32 and np.array_equal(torch.from_numpy(outputs).bfloat16().float(), outputs)
+
+
+@pytest.mark.parametrize("of", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("wrapped", [lambda model: model, weft.nn.Decoupled])
+def test_inference_in_other_types_is_refused(of, wrapped):
+    graph = plain(np.arange(12) % 3)
+    with seeded(0):
+        model = wrapped(GCN(4, 8, 2, 3)).to(of)
+    told = rf"the model has parameters of {of}, and inference computes in float32 or float64: call model\.float\(\)"
+    for dtype in (None, "float32", of):
+        with pytest.raises(ConfigError, match=told):
+            infer(model, graph, dtype=dtype)
+    assert infer(model.float(), graph).outputs.dtype == np.float32
+    with pytest.raises(ConfigError, match=f"dtype is {of}, and inference computes in float32 or float64: give one"):
+        infer(model, graph, dtype=of)
+
+
+def test_models_that_were_saved_in_other_types_are_computed_in_those_of_their_settings(tmp_path):
+    graph = plain(np.arange(12) % 3)
+    settings = Settings.of(model="gcn", fanouts=[2, 2])
+    save_model(tmp_path / "m", make_model(settings, graph).bfloat16(), settings, graph)
+    assert infer(load_model(tmp_path / "m", graph).model, graph).outputs.dtype == np.float32
 
 
 def test_a_graph_whose_labels_lack_the_last_class_will_do(tmp_path):
