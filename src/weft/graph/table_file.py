@@ -1,6 +1,7 @@
 """Tables as they are read, a batch at a time: Parquet, or text with the columns' types guessed."""
 
 import io
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _CONVERSION = "conversion error"  # what Arrow calls it where a later block is not of the first one's types
 _LIST_HEAD = 1 << 20  # bytes of an edge list, within which its comments end
 _COMMENTS = ("#", "%")
+_LINE_END = re.compile(r"\r\n|\r|\n")  # as Arrow has it: a form feed is none
+_BEFORE_LINES = re.compile(rb"(?:\xef\xbb\xbf)?(?:[#%][^\r\n]*(?:[\r\n]|\Z)|[ \t]*[\r\n])*")  # comments, blank lines
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class _Layout:
     """How the lines of a text are to be read."""
 
     delimiter: str
-    comments: int = 0  # lines before the first that counts
+    before: int = 0  # bytes before the first line that counts
     names: tuple[str, ...] = ()  # of columns, where the first line that counts does not say them
     unnamed: bool = False  # does none say them?
 
@@ -38,20 +41,25 @@ class _Layout:
     def of_list(cls, head: bytes, ends: Collection[str]) -> "_Layout":
         """That of an edge list which begins like this, as SNAP and others publish them: there may be comments before
         its lines, spaces between its columns, and no header. `ends`: columns that are asked for."""
-        lines = head.decode("utf-8-sig", errors="replace").splitlines()
-        header = lines[0].split("\t") if lines and not lines[0].startswith(_COMMENTS) else []
-        if not lines or not {*header}.isdisjoint(ends):
-            return cls("\t")
-        comments = next((number for number, line in enumerate(lines) if not line.startswith(_COMMENTS)), len(lines))
-        first = lines[comments] if comments < len(lines) else ""
+        begins = _BEFORE_LINES.match(head)
+        before = begins.end() if begins else 0
+        comments = [line for line in _lines_of(head[:before]) if line.startswith(_COMMENTS)]
+        first = _lines_of(head[before:])[0]
+        if not comments and not {*first.split("\t")}.isdisjoint(ends):
+            return cls("\t", before)
         delimiter = next((mark for mark in "\t, " if mark in first), "\t")
-        fields, told = first.split(delimiter), _names_in(lines[comments - 1], delimiter) if comments else []
+        fields, told = first.split(delimiter), _names_in(comments[-1], delimiter) if comments else []
         numbers = len(fields) > 1 and all(field.removeprefix("-").isdecimal() for field in fields[:2])
         named = not {*told}.isdisjoint(ends) or (delimiter != " " and (len(told) > 2 or not numbers))
         if len(told) == len(fields) > 1 and named:
-            return cls(delimiter, comments, tuple(told))  # the last comment says what the columns are
+            return cls(delimiter, before, tuple(told))  # the last comment says what the columns are
         names = ("src", "dst", *map(str, range(3, len(fields) + 1))) if numbers else ()
-        return cls(delimiter, comments, names, numbers)
+        return cls(delimiter, before, names, numbers)
+
+
+def _lines_of(head: bytes) -> list[str]:
+    """What begins a text, by lines; the last one may be cut."""
+    return _LINE_END.split(head.decode("utf-8-sig", errors="replace"))
 
 
 def _names_in(comment: str, delimiter: str) -> list[str]:
@@ -168,8 +176,8 @@ class Table:
     ) -> pa.csv.CSVStreamingReader:
         layout = self._layout
         return pa.csv.open_csv(
-            self._streamed(),
-            pa.csv.ReadOptions(block_size=_CSV_BLOCK, skip_rows=layout.comments, column_names=layout.names),
+            self._lines(),
+            pa.csv.ReadOptions(block_size=_CSV_BLOCK, column_names=layout.names),
             pa.csv.ParseOptions(delimiter=layout.delimiter, newlines_in_values=True),
             pa.csv.ConvertOptions(
                 include_columns=columns,
@@ -183,6 +191,12 @@ class Table:
             return _Layout("," if self._kind == "csv" else "\t")
         with self._streamed() as stream:
             return _Layout.of_list(stream.read(_LIST_HEAD), self._ends)
+
+    def _lines(self) -> pa.NativeFile:
+        """The text from its first line that counts on."""
+        stream = self._streamed()
+        stream.read(self._layout.before)
+        return stream
 
     def _opened(self) -> Path | RemoteFile:
         """What Arrow reads from anywhere in it."""

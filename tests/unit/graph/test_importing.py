@@ -290,6 +290,11 @@ def test_edge_tables_alone(tmp_path, textual):
         ("# first\n## dst\tsrc\n1\t0\n1\t2\n", (), None),
         ("0\t1\n0\t1\n2\t1\n", ("--src", "0", "--dst", "1"), None),  # a header of numbers
         ("\ufeff" + "# x\n" * 99_000 + "0 1\r\n2 1\r\n", (), None),
+        ("# one\f# two\n0\t1\n2\t1\n", (), None),  # a form feed ends no line
+        ("# one\u2028# two\x85# three\r0\t1\r2\t1\r", (), None),
+        ("# c\n\n0 1\n2 1\n", (), None),
+        ("\ufeff\r\n# c\r\n \r\n#src\tdst\r\n\r\n0\t1\r\n\r\n2\t1\r\n", (), None),
+        ("\n\nsrc\tdst\n0\t1\n2\t1\n", (), None),
     ],
 )
 @pytest.mark.parametrize("compressed", [False, True])
@@ -306,6 +311,7 @@ def test_edge_lists_without_a_header(tmp_path, text, options, weights, compresse
     ("text", "said"),
     [
         ("# nothing\n", "can't be read as a table"),
+        ("# nothing", "can't be read as a table"),
         ("# c\n0 1\n# d\n2 1\n", "begins with numbers, and some lines hold none: comments may come first"),
         ("#id\tfrom\tto\n7\t0\t1\n", "has no column 'src': it has id, from, to"),
         ("#node1\tnode2\nA\tB\n", "has no column 'src': it has node1, node2"),
