@@ -179,6 +179,14 @@ TEXTS: dict[str, tuple[Callable[[bytes, int], bytes], str]] = {
         "same",
     ),
     "open quote": (_spoil_line(lambda line: b'"' + line), "refused"),
+    "open quote in the last column": (
+        _spoil_line(lambda line: b",".join([*line.split(b",")[:-1], b'"' + line.rsplit(b",", 1)[-1]])),
+        "refused",
+    ),
+    "open quote in a column of notes": (
+        lambda data, at: _spoil_line(lambda line: line + b'"odd')(data.replace(b"\n", b",\n"), at),
+        "refused",
+    ),
     "UTF-16": (lambda data, at: data.decode().encode("utf-16"), "refused"),
     "not UTF-8 in a cell": (_spoil_line(lambda line: b"\xff\xfe" + line), "refused"),
     "not UTF-8 in the header": (lambda data, at: b"\xff" + data, "refused"),

@@ -15,6 +15,7 @@ from weft.errors import InputError, StorageError, reason_of
 from weft.graph.addresses import name_at
 from weft.graph.column_names import one_column
 from weft.graph.columns import integers_of
+from weft.graph.quotes import QuotedText
 from weft.graph.remote_folder import RemoteFile
 from weft.threads import cached_property
 
@@ -22,6 +23,7 @@ _ROWS = 1 << 16  # of Parquet: a row may have thousands of numbers
 _CSV_BLOCK = 1 << 24  # bytes
 _COMPRESSED = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 _CONVERSION = "conversion error"  # what Arrow calls it where a later block is not of the first one's types
+_STRADDLING = "straddling"  # what it calls a value that is longer than a block
 _LIST_HEAD = 1 << 20  # bytes of an edge list, within which its comments end
 _COMMENTS = ("#", "%")
 _LINE_END = re.compile(r"\r\n|\r|\n")  # as Arrow has it: a form feed is none
@@ -79,6 +81,7 @@ class Table:
         """`ends`: of a table of edges, the columns of sources and destinations that are asked for."""
         self.path, self._name, self._ends = path, name_at(path), ends
         self._columns: list[str] = []
+        self._closed = False  # are all quotes known to be?
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
         if isinstance(path, Path) and path.is_dir():
@@ -126,7 +129,13 @@ class Table:
                 with pa.parquet.ParquetFile(self._opened()) as file:
                     yield from file.iter_batches(_ROWS, columns=list(columns))
             else:
-                yield from self._read_text(columns, as_text, numbers)
+                try:
+                    yield from self._read_text(columns, as_text, numbers)
+                except pa.ArrowInvalid as error:
+                    if _STRADDLING in str(error):
+                        self._check_quotes()
+                    raise
+                self._check_quotes()
 
     def _read_text(
         self, columns: Sequence[str], as_text: Sequence[str], numbers: Sequence[str]
@@ -170,6 +179,22 @@ class Table:
     def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
         return tuple(f"{self._name.name}: {name}" for name in self.columns() if name not in used)
+
+    def _check_quotes(self) -> None:
+        """Refuse a text with an open quote; once. This thread reads it anew: Python can't end while Arrow's call it."""
+        if self._closed:
+            return
+        with self._streamed() as stream:
+            text = QuotedText(stream, self._layout.delimiter)
+            text.pass_by(self._layout.before)
+            while text.read(_CSV_BLOCK):
+                pass
+        if line := text.unclosed():
+            raise InputError(
+                f"{self.path}, line {line}: a quote is not closed, so that the lines after it are one value: close it, or "
+                f"double the quotes within values, or save the table as Parquet"
+            )
+        self._closed = True
 
     def _open_csv(
         self, columns: Sequence[str] | None, as_text: Sequence[str] = (), numbers: Sequence[str] = ()

@@ -1,5 +1,6 @@
 """Columns of tables are found by what they are called, and no option for tables goes unheard."""
 
+import io
 import tracemalloc
 
 import numpy as np
@@ -12,6 +13,7 @@ from weft.errors import ConfigError, InputError
 from weft.graph import EdgeOptions, Graph, TableColumns, import_graph, source_from_tables
 from weft.graph.column_names import edge_columns, end_columns, matching, one_column, vertex_columns
 from weft.graph.columns import splits_of
+from weft.graph.quotes import QuotedText
 from weft.graph.shards.pieces import ParquetTable
 from weft.graph.table_file import Table
 
@@ -200,6 +202,112 @@ def test_texts_in_tables_may_have_several_lines(tmp_path, capsys, small_blocks):
     tables = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
     assert main(["import", *tables, "--features", "f"]) == 0, capsys.readouterr().err
     assert Graph.open(tmp_path / "out").features[:, 0].tolist() == list(range(40))
+
+
+LINES = [f"{vertex},{vertex}" for vertex in range(40)]
+
+
+def with_line(at, line, *more):
+    """Lines of a table, some of which are others."""
+    lines = list(LINES)
+    for number, text in ((at, line), *more):
+        lines[number - 2] = text  # the header is the first one
+    return "".join(f"{line}\n" for line in lines)
+
+
+@pytest.mark.parametrize("block", [16, 64, 1 << 24])
+@pytest.mark.parametrize(
+    ("kind", "text", "line"),
+    [
+        ("csv", "src,dst,note\n" + with_line(7, '4,5,"odd').replace("\n", ",\n"), 7),
+        ("csv", "src,note\n" + with_line(7, '4,"odd'), 7),
+        ("csv", "src,note\n" + with_line(7, '4,"odd', (20, '5,"even"')), 7),  # which closes it
+        ("csv", "src,note\n" + with_line(7, '4,"odd', (20, '5,""'), (30, '7,"5"')), 7),
+        ("csv", "src,note\n" + with_line(7, '4,"a\nb"', (20, '5,"c ""d""'), (30, '5,"odd')), 21),
+        ("csv", "src,note\n" + with_line(41, '4,"odd'), 41),  # the last line
+        ("csv", ("src,note\n" + with_line(7, '4,"odd')).replace("\n", "\r\n"), 7),
+        ("csv", ("src,note\n" + with_line(7, '4,"odd')).replace("\n", "\r"), 7),
+        ("tsv", "src\tnote\n" + with_line(7, '4,"Heroes').replace(",", "\t"), 7),
+        ("txt", '# a\t"b\n# src\tnote\n' + with_line(7, 'x,"y').replace(",", "\t"), 8),
+        ("txt", "src\tnote\n" + with_line(7, 'x,"y', (9, 'x,"z')).replace(",", "\t"), 7),
+    ],
+)
+def test_a_quote_that_is_not_closed_is_refused(tmp_path, monkeypatch, kind, text, line, block):
+    """It would take the lines after it, in silence, whether its column is asked for or not."""
+    monkeypatch.setattr("weft.graph.table_file._CSV_BLOCK", block)
+    path = tmp_path / f"t.{kind}"
+    path.write_bytes(text.encode())
+    with pytest.raises(InputError) as refused:
+        list(Table(path, ("src", "note")).read(["src"], as_text=["src"]))
+    assert str(refused.value).startswith(f"{path}, line {line}: a quote is not closed, so that the lines after it are")
+
+
+@pytest.mark.parametrize("nodes", [False, True])
+def test_an_import_with_a_quote_that_is_not_closed_is_refused(tmp_path, capsys, nodes):
+    for name, columns in (("edges", "src,dst,note"), ("nodes", "id,f,note")):
+        lines = [f"{vertex},{vertex}," for vertex in range(1000)]
+        lines[400] += '"odd' if (name == "nodes") == nodes else ""
+        (tmp_path / f"{name}.csv").write_text("\n".join([columns, *lines, ""]))
+    given = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *(given if nodes else given[:2])]) == 2
+    told = capsys.readouterr().err
+    assert f"{'nodes' if nodes else 'edges'}.csv, line 402: a quote is not closed" in told and told.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("block", [64, 1 << 24])
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize(
+    "note",
+    ['12" pipe', 'a "b" c', '"a"', '""', '""""', '"a, ""b"""', '"one\ntwo"', '"""one""\ntwo ""three"""', '"\n"', ' "a'],
+)
+def test_quotes_that_are_closed_or_open_nothing_are_read(tmp_path, monkeypatch, note, end, block):
+    monkeypatch.setattr("weft.graph.table_file._CSV_BLOCK", block)
+    text = "".join(f"{line},{note},x\n" for line in LINES).removesuffix("\n")
+    (tmp_path / "t.csv").write_bytes(f'src,dst,"the\nnote",more\n{text}'.replace("\n", end).encode())
+    table = Table(tmp_path / "t.csv")
+    for _ in range(2):
+        assert sum(map(len, table.read(["src"]))) == len(LINES)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_quoted_name(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf"src,",dst\n"0\n1",1\n2,3\n')
+    assert sum(map(len, Table(tmp_path / "t.csv").read(["src,", "dst"]))) == 2
+
+
+def as_by_hand(text, several=False, within=False, began=True):
+    """Is a quote of a text not closed? A byte at a time."""
+    at = 0
+    while at < len(text):
+        end = text[at + 1 : at + 2] in (b",", b"\n", b"\r", b"")
+        if within and text[at : at + 2] == b'""':
+            at += 1
+        elif within and text[at : at + 1] == b'"':
+            if several and not end:
+                return True
+            within = began = False
+        elif within:
+            several = several or text[at] in b"\r\n"
+        elif began and text[at : at + 1] == b'"':
+            within, several = True, False
+        else:
+            began = text[at] in b",\r\n"
+        at += 1
+    return within
+
+
+def test_quotes_are_looked_at_as_by_hand():
+    """Texts of few characters, a few bytes at a time."""
+    random, found = np.random.default_rng(0), [0, 0]
+    for _ in range(3000):
+        text = bytes(random.choice([*b'"""",\n\ra'], random.integers(25)).tolist())
+        stream = QuotedText(io.BytesIO(text), ",")
+        while stream.read(int(random.integers(1, 9))):
+            pass
+        expected = as_by_hand(text)
+        assert (stream.unclosed() > 0) == expected, text
+        found[expected] += 1
+    assert min(found) > 500
 
 
 EDGES_AT_LAST = "src,dst,w\n" + "".join(f"{edge},0,1\n" for edge in range(40)) + "40,1,0.5\n"
