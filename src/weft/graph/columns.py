@@ -12,6 +12,7 @@ import pyarrow.csv
 from weft.errors import InputError, reason_of
 from weft.graph.values import check_features
 
+_SPELLED_OTHERWISE = "^[+-]?0[0-9xX]|^-0$"  # than a number's own text: of these, several are one number
 _SPLIT_WORDS = {"train": 0, "validation": 1, "valid": 1, "val": 1, "test": 2, "unused": 3, "none": 3, "": 3}
 
 
@@ -81,6 +82,15 @@ def typed(texts: pa.ChunkedArray) -> pa.ChunkedArray:
         except pa.ArrowException:
             continue
     return texts
+
+
+def typed_labels(texts: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Labels of a CSV as the numbers that they all spell; as words, if some are spelled otherwise, such as 007 or x7."""
+    trimmed, missing = _trimmed(texts)
+    said = trimmed.filter(pc.invert(missing))
+    if not len(said) or pc.any(pc.match_substring_regex(said, _SPELLED_OTHERWISE)).as_py():
+        return texts
+    return typed(texts)
 
 
 def without_missing(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -24,6 +24,7 @@ from weft.graph.columns import (
     owners_of,
     splits_of,
     typed,
+    typed_labels,
     vertex_feature_column,
     without_missing,
 )
@@ -127,13 +128,15 @@ class VertexTable:
         self._table, self._features = table, features
         self.left_out = table.others([id_column, *features, *labels, split])
         kept = [*labels, *([split] if split else [])]
-        self.names, parts = _spelled_alike(lambda textual: _named_rows(table, id_column, kept, textual), textual)
+        words = labels if len(labels) == 1 else []  # what may be some; several columns are numbers
+        self.names, parts = _spelled_alike(lambda textual: _named_rows(table, id_column, kept, textual, words), textual)
         if not len(self.names):
             raise InputError(f"{table.path} has no rows: the graph needs at least one vertex")
         values = pa.Table.from_batches(parts) if parts and kept else None
         if values is not None and table.is_csv:
             for name in labels:
-                values = values.set_column(kept.index(name), name, without_missing(values.column(name)))
+                column = typed_labels(values.column(name)) if name in words else values.column(name)
+                values = values.set_column(kept.index(name), name, without_missing(column))
         self.labels, self.class_names = labels_of(values, labels, table.path)
         self.split = splits_of(values.column(split), table.path) if values is not None and split else None
         self.width = next((rows.shape[1] for rows in self.rows()), 0) if features else 0
@@ -154,14 +157,18 @@ def _spelled_alike(read: Callable[[bool], _Read], textual: bool) -> _Read:
     return read(True)
 
 
-def _named_rows(table: Table, ids: str, kept: list[str], textual: bool) -> tuple[_Ids, list[pa.RecordBatch]]:
-    """The ids of a table of vertices, and the columns that are kept of it; of what types, all of a text's rows say."""
+def _named_rows(
+    table: Table, ids: str, kept: list[str], textual: bool, words: list[str]
+) -> tuple[_Ids, list[pa.RecordBatch]]:
+    """The ids of a table of vertices, and the columns that are kept of it; of what types, all of a text's rows say.
+    `words`: those that are left as a text has them."""
     try:
-        return _read_rows(table, ids, kept, textual, ())
+        return _read_rows(table, ids, kept, textual, words)
     except OtherTypesError:
         names, parts = _read_rows(table, ids, kept, textual, kept)
     values = pa.Table.from_batches(parts)
-    return names, pa.table({name: typed(values.column(name)) for name in kept}).to_batches()
+    columns = {name: values.column(name) if name in words else typed(values.column(name)) for name in kept}
+    return names, pa.table(columns).to_batches()
 
 
 def _read_rows(

@@ -357,6 +357,45 @@ def test_a_label_that_is_missing_in_a_csv_is_unknown_among_words_as_among_number
     assert graph.names.to_pylist() == ["a", "NA", "c"] and graph.split[1] == 3
 
 
+@pytest.mark.parametrize(
+    ("said", "labels", "classes"),
+    [
+        (["011", "11", "7", ""], [0, 1, 2, -1], ("011", "11", "7")),
+        (["00", "0", "NA", "0.0"], [2, 0, -1, 1], ("0", "0.0", "00")),
+        (["0x10", "16", "16", "16"], [0, 1, 1, 1], ("0x10", "16")),
+        (["True", "true", "TRUE", "true"], [1, 2, 0, 2], ("TRUE", "True", "true")),
+        (["2026-01-01 00:00", "2026-01-01T00:00", "", ""], [0, 1, -1, -1], ("2026-01-01 00:00", "2026-01-01T00:00")),
+        (["1", " 2", "-1", "0"], [1, 2, -1, 0], None),
+        (["10", '"1"', "", "NA"], [10, 1, -1, -1], None),
+        (["3.0", "0.0", "", "1"], [3, 0, -1, 1], None),
+    ],
+)
+@pytest.mark.parametrize("late", [False, True])
+def test_labels_of_a_csv_that_are_spelled_differently_are_several_classes(
+    tmp_path, small_blocks, said, labels, classes, late
+):
+    """Whole numbers, unknown ones and numbers with a fraction of zeros are numbers as before."""
+    before = ["cats" if classes else "5"] * (40 if late else 0)
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    rows = "".join(f"{vertex},{label}\n" for vertex, label in enumerate([*before, *said]))
+    (tmp_path / "nodes.csv").write_text(f"id,y\n{rows}")
+    given = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--nodes", str(tmp_path / "nodes.csv")]
+    assert main(["import", *given, "--label", "y", "--split", "60/20/20"]) == 0
+    graph = Graph.open(tmp_path / "out")
+    if classes is None or not late:
+        assert (graph.labels[len(before) :].tolist(), graph.class_names) == (labels, classes)
+    else:
+        names = [graph.class_names[label] if label >= 0 else "" for label in graph.labels.tolist()]
+        assert names == [*before, *(classes[label] if label >= 0 else "" for label in labels)]
+
+
+def test_several_columns_of_labels_are_numbers_as_before(tmp_path):
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id,a,b\n0,1,true\n1,00,false\n")
+    tables = source_from_tables(tmp_path / "edges.csv", tmp_path / "nodes.csv", TableColumns(label="a,b"), None, None)
+    assert tables.labels.tolist() == [[1, 1], [0, 0]] and tables.class_names == ("a", "b")
+
+
 def test_words_of_parquet_are_classes_whatever_they_are(tmp_path):
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     pa.parquet.write_table(pa.table({"id": range(4), "y": ["NA", "a", None, ""]}), tmp_path / "nodes.parquet")
