@@ -10,6 +10,8 @@ from weft.errors import InputError
 
 _TEXT = {".csv", ".tsv", ".txt"}  # whose columns may have no names
 
+NAMES_ARE_COUNTED = "--vertices is for ids that are positions, and these are names: give --nodes, or drop it"
+
 
 @dataclass(frozen=True)
 class TableColumns:
@@ -24,6 +26,11 @@ class TableColumns:
     label: str | None = None
     split: str | None = None
     edge_features: str | None = None
+
+    @property
+    def of_vertices(self) -> bool:
+        """Are columns of a vertex table named?"""
+        return bool(self.features or self.label or self.split or self.id != TableColumns.id)
 
 
 def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:

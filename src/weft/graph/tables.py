@@ -11,7 +11,13 @@ import pyarrow as pa
 
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph.column_names import TableColumns, edge_columns, edge_feature_columns, vertex_columns
+from weft.graph.column_names import (
+    NAMES_ARE_COUNTED,
+    TableColumns,
+    edge_columns,
+    edge_feature_columns,
+    vertex_columns,
+)
 from weft.graph.columns import (
     OtherSpellingError,
     cast,
@@ -56,8 +62,8 @@ def _of_tables(
     edges = edge_table.path
     wanted, weight, kind = edge_columns(named, edge_table.columns(), str(edges))
     extra = {what: column for what, column in (("weight", weight), ("type", kind)) if column}
-    if nodes is None and (named.features or named.label or named.split):
-        raise ConfigError("features, labels and split are columns of the vertex table: name it with --nodes")
+    if nodes is None and named.of_vertices:
+        raise ConfigError("ids, features, labels and split are columns of the vertex table: name it with --nodes")
     if nodes is not None and vertices is not None:
         raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
     if ids not in (None, "positions", "names"):
@@ -75,6 +81,8 @@ def _of_tables(
     if textual and ids == "positions":
         raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
     if textual or ids == "names":
+        if vertices is not None:
+            raise ConfigError(NAMES_ARE_COUNTED)
         names = _spelled_alike(lambda textual: _names_of_edges(edge_table, wanted, textual), textual)
         return Source(
             len(names),

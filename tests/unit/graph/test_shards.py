@@ -334,6 +334,9 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
     refused("has no column 'f9'", columns=TableColumns(features="f9"))
     refused("are columns of the vertex table", ConfigError, nodes=None)
     refused("says how many vertices there are: drop --vertices", ConfigError, vertices=5)
+    refused("are columns of the vertex table", ConfigError, nodes=None, columns=TableColumns(id="who"))
+    told = "--vertices is for ids that are positions, and these are names"
+    refused(told, ConfigError, nodes=None, columns=TableColumns(), vertices=5)
     refused("0 vertices are not possible", ConfigError, nodes=None, columns=TableColumns(), vertices=0)
     refused(r"column id is not 0, 1, 2, \.\.\., so that its ids are names: drop --ids positions", ids="positions")
     refused("there is no table at", StorageError, edges=str(tables / "none.parquet"))
@@ -341,6 +344,13 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
     refused("is no Parquet", edges=str(tables / "edges.csv"))
     refused("can't be reached", StorageError, edges="nowhere://edges.parquet")
     refused("1000 parts are not possible with 300 vertices", parts=1000)
+
+
+def test_how_many_vertices_is_not_said_of_integers_that_are_names(tmp_path):
+    tables = write_tables(tmp_path / "tables", "positions")
+    with pytest.raises(ConfigError, match="--vertices is for ids that are positions, and these are names"):
+        make_shards(replace(asked(tables, nodes=None, vertices=1000), ids="names"), tmp_path / "made", run_here)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["tables"]
 
 
 def test_lists_of_another_length_in_another_file_are_refused(tmp_path):

@@ -116,7 +116,7 @@ def test_names_and_patterns_agree_with_the_table(tmp_path):
         assert np.array_equal(Graph.open(tmp_path / "out").features, expected)
 
 
-@pytest.mark.parametrize("given", [{"features": "f"}, {"label": "y"}, {"split": "s"}])
+@pytest.mark.parametrize("given", [{"features": "f"}, {"label": "y"}, {"split": "s"}, {"id": "who"}])
 def test_columns_of_vertices_need_their_table(tmp_path, given):
     (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
     with pytest.raises(ConfigError, match="name it with --nodes"):
@@ -128,6 +128,20 @@ def test_a_vertex_table_says_how_many_vertices_there_are(tmp_path):
     (tmp_path / "nodes.csv").write_text("id\n0\n1\n")
     with pytest.raises(ConfigError, match="drop --vertices"):
         source_from_tables(tmp_path / "edges.csv", tmp_path / "nodes.csv", TableColumns(), None, 5)
+
+
+@pytest.mark.parametrize(("edges", "ids"), [("a,b", None), ("a,b", "names"), ("0,1", "names")])
+def test_how_many_vertices_is_not_said_of_names(tmp_path, capsys, edges, ids):
+    (tmp_path / "edges.csv").write_text(f"src,dst\n{edges}\n")
+    with pytest.raises(
+        ConfigError, match="--vertices is for ids that are positions, and these are names: give --nodes"
+    ):
+        source_from_tables(tmp_path / "edges.csv", None, TableColumns(), ids, 5)
+    given = [str(tmp_path / "edges.csv"), str(tmp_path / "out"), "--vertices", "5", *(["--ids", ids] if ids else [])]
+    assert main(["import", *given]) == 2
+    assert "--vertices is for ids that are positions" in capsys.readouterr().err
+    (tmp_path / "edges.csv").write_text("src,dst\n0,1\n")
+    assert source_from_tables(tmp_path / "edges.csv", None, TableColumns(), "positions", 5).num_vertices == 5
 
 
 @pytest.mark.parametrize("option", ["--weight", "--src", "--label", "--ids", "--vertices", "--split-column"])

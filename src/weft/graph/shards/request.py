@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import ConfigError, InputError
-from weft.graph.column_names import TableColumns, edge_columns, vertex_columns
+from weft.graph.column_names import NAMES_ARE_COUNTED, TableColumns, edge_columns, vertex_columns
 from weft.graph.columns import are_words, is_string
 from weft.graph.csr import range_bounds
 from weft.graph.edges_to_csr import EdgeOptions
@@ -110,6 +110,9 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     nodes = None if request.nodes is None else ParquetTable(request.nodes)
     ends, weight, kind = edge_columns(named, edges.schema.names, edges.url)
     id_, features, labels, split = vertex_columns(named, nodes.schema.names, nodes.url) if nodes else ("", [], [], None)
+    textual = _textual(edges, ends, nodes, id_, request.ids)
+    if request.vertices is not None and (textual or request.ids == "names"):
+        raise ConfigError(NAMES_ARE_COUNTED)
     owner = nodes.one(request.owner) if nodes and request.owner else None
     of_nodes = [name for name in (id_, *features, *labels, split, owner) if name]
     job = Job(
@@ -124,7 +127,7 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
         features=tuple(features),
         labels=tuple(labels),
         split=split,
-        textual=_textual(edges, ends, nodes, id_, request.ids),
+        textual=textual,
         label_words=nodes is not None and len(labels) == 1 and are_words(_type(nodes, labels[0])),
         buckets=_buckets(request, nodes or edges, [id_] if id_ else ends),
     )
@@ -143,8 +146,10 @@ def _check(request: ShardRequest) -> None:
         raise ConfigError(f"{request.memory} bytes are too few for a process: give at least {_LEAST_MEMORY >> 20}MiB")
     if request.ids not in (None, "positions", "names"):
         raise ConfigError(f"ids = {request.ids!r} is not possible: choose positions or names")
-    if request.nodes is None and (named.features or named.label or named.split or request.owner):
-        raise ConfigError("features, labels, split and owners are columns of the vertex table: name it with --nodes")
+    if request.nodes is None and (named.of_vertices or request.owner):
+        raise ConfigError(
+            "ids, features, labels, split and owners are columns of the vertex table: name it with --nodes"
+        )
     if request.nodes is not None and request.vertices is not None:
         raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
     if request.vertices is not None and request.vertices < 1:
