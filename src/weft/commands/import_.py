@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import weft.cluster
@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
     if args.reverse_relations:
         source = weft.graph.with_reverses(source)
     if args.self_relation:
-        source = weft.graph.with_self_relation(source)
+        own_loops = options.self_loops != "remove"
+        source = weft.graph.with_self_relation(source, own_loops)
+        options = options if own_loops else replace(options, self_loops="keep")  # those that were added
     with weft.report.StageProgress() as progress:
         weft.graph.import_graph(
             source,

@@ -170,25 +170,14 @@ class _ListsMaker:
             for ends in (chunk.dst, chunk.src) if self._options.undirected else (chunk.dst,):
                 here = ends[(ends >= self._first) & (ends < self._first + len(self._degrees))]
                 self._degrees += np.bincount(here - self._first, minlength=len(self._degrees))
-        elif (bad := _kernels.count_edges(*_ids(chunk), self._degrees, self._options.undirected)) >= 0:
+        elif (bad := _kernels.count_edges(*ids_of(chunk), self._degrees, self._options.undirected)) >= 0:
             raise InputError(
                 f"edge {self.edges + bad} goes from {chunk.src[bad]} to {chunk.dst[bad]}, but vertex ids are "
                 f"0 to {len(self._degrees) - 1}: correct the edge, or give the right number of vertices"
             )
-        for name, values in (("weight", chunk.weight), ("type", chunk.type)):
-            if values is None:
-                continue
-            if values.ndim != 1 or values.dtype.kind not in "biuf":
-                raise InputError(
-                    f"edge {name}s have shape {values.shape} and type {values.dtype}: give each edge a number"
-                )
-            if len(values) != len(chunk.src):
-                raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+        check_values_of(chunk, self.edges)
         if chunk.type is not None:
-            checked_types("edge", chunk.type)
             self._options.check_for_types()
-        if chunk.weight is not None:
-            check_weights(chunk.weight, self.edges)
         self.weighted, self.typed = self.weighted or chunk.weight is not None, self.typed or chunk.type is not None
         self.edges += len(chunk.src)
 
@@ -221,7 +210,7 @@ class _ListsMaker:
         place, seen = offsets[:-1].copy(), 0
         indices, weight, type_ = arrays = self._arrays(int(offsets[-1]), weighted)
         for chunk in self._reader():
-            src, dst = _ids(chunk)
+            src, dst = ids_of(chunk)
             value = weight_of(chunk)
             given_weight = None if value is None else np.ascontiguousarray(value, dtype=np.float32)
             given_type = None if chunk.type is None else np.ascontiguousarray(chunk.type, dtype=np.int32)
@@ -261,6 +250,21 @@ def _number_as_weight(chunk: EdgeChunk) -> np.ndarray:
     return np.ascontiguousarray(chunk.number, dtype=np.int32).view(np.float32)
 
 
+def check_values_of(chunk: EdgeChunk, first: int) -> None:
+    """Refuse weights and types that are not one for each edge, or can't be; `first`: the first one's edge."""
+    for name, values in (("weight", chunk.weight), ("type", chunk.type)):
+        if values is None:
+            continue
+        if values.ndim != 1 or values.dtype.kind not in "biuf":
+            raise InputError(f"edge {name}s have shape {values.shape} and type {values.dtype}: give each edge a number")
+        if len(values) != len(chunk.src):
+            raise InputError(f"edge {name}s: {len(values)} values for {len(chunk.src)} edges; give one for each")
+    if chunk.type is not None:
+        checked_types("edge", chunk.type)
+    if chunk.weight is not None:
+        check_weights(chunk.weight, first)
+
+
 def check_weights(weights: np.ndarray, first: int) -> None:
     """Refuse weights that are no numbers of float32; `first`: the first one's edge."""
     with np.errstate(over="ignore"):
@@ -272,7 +276,8 @@ def check_weights(weights: np.ndarray, first: int) -> None:
         )
 
 
-def _ids(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
+def ids_of(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:
+    """Sources and destinations as kernels take them."""
     if len(chunk.src) != len(chunk.dst):
         raise InputError(f"{len(chunk.src)} sources but {len(chunk.dst)} destinations: edges need both")
     for ids in (chunk.src, chunk.dst):

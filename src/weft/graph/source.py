@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from weft.errors import InputError
 from weft.graph.edge_features import EdgeFeatures
-from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+from weft.graph.edges_to_csr import EdgeChunk, EdgeReader, check_values_of, ids_of
 from weft.graph.values import checked_types
 
 _CHUNK = 1 << 22  # edges made at a time
@@ -143,8 +143,8 @@ def with_reverses(source: Source) -> Source:
     return replace(source, edges=edges, num_edges=2 * source.num_edges, edge_type_names=both)
 
 
-def with_self_relation(source: Source) -> Source:
-    """Adds a self-loop of weight 1 to each vertex, as a relation of its own."""
+def with_self_relation(source: Source, own_loops: bool = True) -> Source:
+    """Adds a self-loop of weight 1 to each vertex, as a relation of its own. `own_loops`: do the source's own stay?"""
     if source.edge_features:
         raise InputError(
             "edges have features, and the loops of --self-relation would have none: add the loops to the edges, with a type "
@@ -154,7 +154,7 @@ def with_self_relation(source: Source) -> Source:
 
     def edges() -> Iterator[EdgeChunk]:
         weighted = False
-        for chunk in source.edges():
+        for chunk in source.edges() if own_loops else _without_loops(source):
             weighted = weighted or chunk.weight is not None
             yield EdgeChunk(chunk.src, chunk.dst, chunk.weight, _types(chunk, names))
         for first in range(0, source.num_vertices, _CHUNK):
@@ -162,8 +162,20 @@ def with_self_relation(source: Source) -> Source:
             weight = np.ones(len(ids), dtype=np.float32) if weighted else None
             yield EdgeChunk(ids, ids, weight, np.full(len(ids), len(names), dtype=np.int32))
 
-    count = source.num_edges + source.num_vertices if source.num_edges else 0
+    count = source.num_edges + source.num_vertices if source.num_edges and own_loops else 0
     return replace(source, edges=edges, num_edges=count, edge_type_names=(*names, "self"))
+
+
+def _without_loops(source: Source) -> Iterator[EdgeChunk]:
+    """The edges but those from a vertex to itself, checked before; what is no vertex stays, for it is refused below."""
+    seen = 0
+    for chunk in source.edges():
+        src, dst = ids_of(chunk)
+        check_values_of(chunk, seen)
+        kept = (src != dst) | (src < 0) | (src >= source.num_vertices)
+        weight, kind = (None if of_each is None else of_each[kept] for of_each in (chunk.weight, chunk.type))
+        yield EdgeChunk(src[kept], dst[kept], weight, kind)
+        seen += len(src)
 
 
 def _types(chunk: EdgeChunk, names: tuple[str, ...]) -> np.ndarray:

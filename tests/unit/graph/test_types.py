@@ -262,6 +262,43 @@ def test_loops_are_a_relation(tmp_path):
     assert np.bincount(Graph.open(tmp_path / "c").edge_type).tolist() == [10_556, 10_556, 2708]
 
 
+def test_removing_loops_leaves_those_of_the_self_relation(tmp_path, capsys):
+    raw, out = tmp_path / "raw", str(tmp_path / "g")
+    raw.mkdir()
+    np.save(raw / "edge_index.npy", np.array([[0, 1, 1, 2], [1, 1, 2, 2]]))
+    np.save(raw / "edge_type.npy", np.array([0, 1, 2, 0]))
+    np.save(raw / "edge_weight.npy", np.array([0.5, 2.0, 3.0, 4.0], dtype=np.float32))
+    flags = ["--self-relation", "--self-loops", "remove"]
+    assert main(["import", str(raw), out, *flags]) == 0
+    assert "self: 3 edges" in capsys.readouterr().out
+    graph = Graph.open(out)
+    assert edges_of(graph) == [(0, 0, 3), (0, 1, 0), (1, 1, 3), (1, 2, 2), (2, 2, 3)]
+    of_types = dict(zip(graph.edge_type.tolist(), graph.edge_weight.tolist(), strict=True))
+    assert of_types == {0: 0.5, 2: 3, 3: 1}
+    assert main(["import", str(raw), out, "--overwrite", "--reverse-relations", *flags]) == 0
+    assert edges_of(Graph.open(out)) == [(0, 0, 6), (0, 1, 0), (1, 0, 3), (1, 1, 6), (1, 2, 2), (2, 1, 5), (2, 2, 6)]
+    assert main(["import", str(raw), out, "--overwrite", "--undirected", *flags]) == 0
+    assert edges_of(Graph.open(out)) == [(0, 0, 3), (0, 1, 0), (1, 0, 0), (1, 1, 3), (1, 2, 2), (2, 1, 2), (2, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        ("edge_index", [[0, 5], [1, 5]], "goes from 5 to 5, but vertex ids are 0 to 2"),
+        ("edge_weight", [1.0, np.nan], "the weight of edge 1 is nan"),
+        ("edge_type", [0.0, 0.5], "edge types are not all whole numbers"),
+    ],
+)
+def test_loops_that_are_removed_are_checked_as_others_are(tmp_path, capsys, name, values, sentence):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    np.save(raw / "feat.npy", np.eye(3, dtype=np.float32))
+    for file, array in {"edge_index": [[0, 1], [1, 1]], name: values}.items():
+        np.save(raw / f"{file}.npy", np.array(array))
+    assert main(["import", str(raw), str(tmp_path / "g"), "--self-relation", "--self-loops", "remove"]) == 2
+    assert sentence in capsys.readouterr().err
+
+
 def test_reverses_of_edges_without_types(tmp_path):
     assert main(["import", "cora", str(tmp_path / "g"), "--reverse-relations"]) == 0
     graph = Graph.open(tmp_path / "g")
