@@ -18,6 +18,7 @@ class Served:
         self.failing = {}  # by file, what its next answers are, one each: a status, "reset" or "cut"
         self.silent = set()  # files of which it never says a word
         self.unmeasured = set()  # files of which it does not say how long they are
+        self.headers = {}  # by file, what it tells of it besides
         self.ended = threading.Event()
 
     def bytes_of(self, name):
@@ -71,6 +72,8 @@ def served(folder):
             self.send_response(state.statuses.get(name, 200 if file.exists() else 404))
             if name not in state.unmeasured:
                 self.send_header("Content-Length", str(file.stat().st_size if file.exists() else 0))
+            for header in state.headers.get(name, {}).items():
+                self.send_header(*header)
             self.end_headers()
 
         def log_message(self, *args):

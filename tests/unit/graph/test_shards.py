@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 
 import fsspec
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from served import served
 from tasks_here import here
 
 from weft.cli import main
@@ -22,6 +24,7 @@ from weft.graph import EdgeOptions, Graph, ShardRequest, TableColumns, make_shar
 from weft.graph.shard_sums import joined_sum
 from weft.graph.shards import request as requests
 from weft.graph.shards.making import STAGES
+from weft.graph.shards.pieces import ParquetTable
 
 VERTICES, EDGES = 300, 2000
 run_here = here(run_task)
@@ -297,6 +300,59 @@ def test_other_tables_are_another_job(tmp_path):
     made = make_shards(asked(tables, columns=FULL), tmp_path / "made", run_here)
     assert made.resumed == ()
     assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+def stopped_then_made(request, folder):
+    with pytest.raises(Stop):
+        make_shards(request, folder / "made", stopping("sent", 0))
+    return partial(make_shards, request, folder / "made", run_here)
+
+
+@pytest.mark.parametrize("header", ["ETag", "Last-Modified", "Digest"])
+def test_a_table_of_the_same_size_at_an_address_is_another(tmp_path, header):
+    tables = write_tables(tmp_path / "tables", "positions")
+    edges = tables / "edges.parquet"
+    table = pq.read_table(edges).select(["src", "dst", "w", "t"])
+    with served(tables) as server:
+        request = asked(tables, columns=FULL, edges=f"{server.url}/edges.parquet")
+
+        def write(rows, stamp):
+            named = rows.rename_columns(["src", "dst", "w", "t"])
+            pq.write_table(named, edges, row_group_size=330, compression="none", use_dictionary=False)
+            server.headers["edges.parquet"] = {header: stamp}
+            return edges.stat().st_size
+
+        size = write(table, "Mon, 30 Nov 2026 09:00:00 GMT")
+        go_on = stopped_then_made(request, tmp_path)
+        assert write(table.select(["dst", "src", "w", "t"]), "Mon, 30 Nov 2026 09:00:01 GMT") == size
+        assert go_on().resumed == ()
+        assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+        shutil.rmtree(tmp_path / "made")
+        assert "sent" in stopped_then_made(request, tmp_path)().resumed  # where it tells the same, nothing changed
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_of_a_table_that_only_its_size_is_told_of_nothing_is_kept(tmp_path, killed, monkeypatch):
+    tables = write_tables(tmp_path / "tables", "positions")
+    with served(tables) as server:
+        request = replace(asked(tables, columns=FULL), nodes=f"{server.url}/nodes.parquet")
+        with monkeypatch.context() as patched:
+            if killed:
+                patched.setattr("weft.graph.shards.making.shutil.rmtree", lambda *_, **__: None)
+            go_on = stopped_then_made(request, tmp_path)
+        assert len(list(tmp_path.glob(".made.steps-*"))) == killed
+        assert go_on().resumed == ()
+    assert_same(tmp_path / "made", on_one_machine(tables, tmp_path, FLAGS))
+
+
+@pytest.mark.parametrize("key", ["mtime", "etag", "last_modified", "LastModified"])
+def test_tables_of_stores_are_known_by_what_these_tell(tmp_path, key, monkeypatch):
+    table = ParquetTable(str(write_tables(tmp_path / "tables") / "edges.parquet"))
+    known = []
+    for stamp in (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC), None):
+        monkeypatch.setattr("weft.graph.shards.pieces._info", lambda _, stamp=stamp: {"size": 5, key: stamp})
+        known.append(table.identity())
+    assert known[0] != known[1] and None not in known[:2] and known[2] is None
 
 
 def spoiled(tables, table, **columns):

@@ -2,7 +2,8 @@
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -57,14 +58,10 @@ def make_shards(
     writer.check()
     job, identity, left_out = described(request)
     work = Work(steps_folder(out, [identity, asdict(job)]))
-    with alone_in(work.folder):
+    with alone_in(work.folder), _steps_kept(work, None not in identity):
         stages = _Stages(work, job, run, progress)
-        try:
-            layout = stages.number()
-            edges = stages.make_lists()
-        except InputError:  # other tables are other work
-            shutil.rmtree(work.folder, ignore_errors=True)
-            raise
+        layout = stages.number()
+        edges = stages.make_lists()
         with writer as directory:
             entries = stages.copy(directory.folder)
             names = {name: entries.pop(name) for name in tuple(entries) if name.startswith("names")}
@@ -77,6 +74,19 @@ def make_shards(
     forget_steps(out)
     width, done = entries["features"].shape[1] if "features" in entries else 0, stages.runner
     return ShardedGraph(layout.vertices, edges, width, classes, left_out, done.peak, tuple(done.resumed))
+
+
+@contextmanager
+def _steps_kept(work: Work, known: bool) -> Iterator[None]:
+    """Keep what is done for the same command; not where tables are wrong, or not `known` from others of their size."""
+    if not known:
+        work.begin_anew()  # of one that was killed
+    try:
+        yield
+    except BaseException as error:
+        if not known or isinstance(error, InputError):  # other tables are other work
+            shutil.rmtree(work.folder, ignore_errors=True)
+        raise
 
 
 def run_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:

@@ -17,6 +17,11 @@ _SUFFIXES = (".parquet", ".pq")
 _LOCAL = "file://"
 _BATCH = 1 << 16  # rows in memory as Arrow has them
 _SAMPLE = 1 << 12  # rows by which the size of all is estimated
+# Of what file systems tell of a file, what changes with what it holds: of disks and Google's store, S3, Azure's, HTTP.
+_CHANGES = (
+    *("mtime", "ETag", "LastModified", "etag", "last_modified", "Last-Modified", "Content-MD5", "Digest"),
+    *("modify", "modificationTime", "sha"),  # FTP, WebHDFS, GitHub
+)
 
 
 @dataclass(frozen=True)
@@ -67,13 +72,13 @@ class ParquetTable:
         """The one column that a name or pattern means."""
         return one_column(wanted, self.schema.names, self.url)
 
-    def identity(self) -> list[Any]:
-        """What differs where the files do."""
-        return [
-            [file, *(str(info.get(key)) for key in ("size", "mtime", "ETag"))]
-            for file in self.files
-            for info in [_info(file)]
-        ]
+    def identity(self) -> list[Any] | None:
+        """What differs where the files do; None: of one of them nothing is told but its size, which others have, too."""
+        told = [_info(file) for file in self.files]
+        if not all(any(info.get(key) for key in _CHANGES) for info in told):
+            return None
+        pairs = zip(self.files, told, strict=True)
+        return [[file, *(str(info.get(key)) for key in ("size", *_CHANGES))] for file, info in pairs]
 
     def bytes_a_row(self, columns: Sequence[str]) -> float:
         """About how much memory a row of these columns takes, by the first ones."""

@@ -104,7 +104,7 @@ def _pieces(kept: Sequence[dict[str, Any]]) -> tuple[Piece, ...]:
 
 
 def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
-    """The job, what its tables are known by, and the columns that it does not use."""
+    """The job, what each of its tables is known by (None: nothing), and the columns that it does not use."""
     _check(request)
     edges, named = ParquetTable(request.edges), request.columns
     nodes = None if request.nodes is None else ParquetTable(request.nodes)

@@ -24,7 +24,7 @@ Runner = Callable[
     [Path, str, str, Sequence[int]], Iterator[tuple[int, TaskResult]]
 ]  # runs tasks of a stage, in any order
 
-
+_LOCK = "lock"
 _runs: dict[str, "Work"] = {}  # of this process: what was read of a job is read once in a run
 
 
@@ -72,6 +72,14 @@ class Work:
                 shutil.rmtree(beside, ignore_errors=True)
         found: TaskResult = self._said(place / "result.json")
         return found | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+    def begin_anew(self) -> None:
+        """Remove whatever was made, but for the lock."""
+        for one in self.folder.iterdir():
+            if one.is_dir():
+                shutil.rmtree(one, ignore_errors=True)
+            elif one.name != _LOCK:
+                one.unlink()
 
     def _said(self, file: Path) -> Any:
         with named_errors(file, "reading"):
@@ -125,7 +133,7 @@ def alone_in(folder: Path) -> Iterator[None]:
     """Keep the same command from running twice at a time."""
     with named_errors(folder, "writing"):
         folder.mkdir(parents=True, exist_ok=True)
-        with open(folder / "lock", "w") as lock:
+        with open(folder / _LOCK, "w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
