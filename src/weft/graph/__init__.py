@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         without_sum,
         written_beside,
     )
+    from weft.graph.stored import as_stored
     from weft.graph.tables import owner_column, source_from_tables
     from weft.graph.values import whole_numbers
     from weft.graph.vertex_names import arrays_of_names, text_column

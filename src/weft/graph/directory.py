@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Self
 import numpy as np
 
 from weft.config import check_writable
-from weft.errors import GraphFormatError, StorageError, WeftError
+from weft.errors import GraphFormatError, InputError, StorageError, WeftError
 from weft.graph.shard_sums import ShardSums, ends_of, sums_of_shards
 from weft.graph.storage import named_errors, remove_leftovers, written_beside
 
@@ -227,7 +227,12 @@ class DirectoryWriter:
         facts = {name: value for name, value in asdict(self.facts).items() if value is not None}
         version = _VERSION_OF_EDGE_FEATURES if "edge_features" in arrays else VERSION
         manifest = {"format": FORMAT, "version": version, **facts, "arrays": arrays}
-        manifest["crc32"] = _sum_of(json.loads(json.dumps(manifest)))
+        as_read = json.loads(json.dumps(manifest))
+        if wrong := _wrong_with(as_read):
+            raise InputError(
+                f"{self.path} can't be written as a graph ({wrong}): give arrays of the types and shapes that Graph names"
+            )
+        manifest["crc32"] = _sum_of(as_read)
         (self.folder / MANIFEST).write_text(json.dumps(manifest, indent=1))
 
 
@@ -313,6 +318,11 @@ def _wrong_with(manifest: dict) -> str:
         if is_needed and name not in arrays:
             return f"it does not name {name}"
     return next((wrong for name, entry in arrays.items() if (wrong := _wrong_with_entry(name, entry))), "")
+
+
+def stored_types(name: str) -> tuple[str, ...]:
+    """What an array may be of in a directory."""
+    return _TYPES[_kind_of(name)][0]
 
 
 def _kind_of(name: str) -> str:

@@ -23,6 +23,7 @@ from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory, numbered
+from weft.graph.stored import as_stored
 from weft.graph.values import as_floats, clean_labels, clean_split, clean_types, whole_numbers
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
@@ -302,18 +303,18 @@ class Graph:
         """Write the graph as a directory, all or nothing."""
         if not isinstance(path, str | Path):
             raise InputError(f"a graph is saved in a folder, and path is a {type(path).__name__}: name one")
-        self.whole()
+        graph = as_stored(self.whole()).checked()
         with DirectoryWriter(path_here(path), overwrite=overwrite) as directory:
-            types = self.features.types if isinstance(self.features, HeteroFeatures) else None
-            directory.cuts = shard_rows(self.bounds, arrays_of(self.features), types)
-            directory.add(**{name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)})
-            directory.add(**arrays_of(self.features), **arrays_of_names(self.names))
-            directory.facts = self.facts
+            types = graph.features.types if isinstance(graph.features, HeteroFeatures) else None
+            directory.cuts = shard_rows(graph.bounds, arrays_of(graph.features), types)
+            directory.add(**{name: getattr(graph, name) for name in ("indptr", "indices", *_OPTIONAL)})
+            directory.add(**arrays_of(graph.features), **arrays_of_names(graph.names))
+            directory.facts = graph.facts
 
     @property
     def facts(self) -> Facts:
         """What a manifest holds besides arrays."""
-        return Facts(self.num_classes, self.class_names, self.vertex_type_names, self.edge_type_names)
+        return Facts(int(self.num_classes), self.class_names, self.vertex_type_names, self.edge_type_names)
 
     @classmethod
     def from_arrays(

@@ -58,7 +58,7 @@ def arrays_of_names(names: pa.Array | None) -> dict[str, np.ndarray]:
     if names is None:
         return {}
     if pa.types.is_integer(names.type):
-        return {"names": names.to_numpy()}
+        return {"names": names.cast(pa.int64()).to_numpy()}
     text, offsets = text_of(names.cast(pa.large_string()))
     return {"names_text": text[: offsets[-1]], "names_offsets": offsets}
 

@@ -17,6 +17,7 @@ from weft.graph import (
     ProgressCallback,
     arrays_of,
     arrays_of_names,
+    as_stored,
     check_free,
     edge_arrays,
     feature_table_names,
@@ -56,7 +57,7 @@ def write_partitioned(
 
     `shares`: what each owner is to do, in any unit, where that is not the same for all; training goes by it.
     """
-    owners = check_owners(graph, owners, parts)
+    graph, owners = as_stored(graph), check_owners(graph, owners, parts)
     narrow = owners.astype(np.uint16) if parts < 1 << 16 else owners  # which sort in linear time
     order = np.argsort(narrow, kind="stable")  # new id -> old id
     bounds = running_sum(np.bincount(owners, minlength=parts))

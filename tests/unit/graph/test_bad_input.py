@@ -530,7 +530,7 @@ def test_a_graph_that_another_made_meanwhile_is_not_replaced(tmp_path, monkeypat
         ),
         DirectoryWriter(tmp_path / "g") as writer,
     ):
-        writer.add(indptr=np.zeros(2, dtype=np.int64))
+        writer.add(indptr=np.zeros(2, dtype=np.int64), indices=np.empty(0, dtype=np.int32))
         (tmp_path / "g").mkdir()
         (tmp_path / "g" / "theirs").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["g"]

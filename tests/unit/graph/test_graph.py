@@ -11,7 +11,8 @@ from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
 from weft.errors import ConfigError, GraphFormatError, InputError
-from weft.graph import Graph, communities, graph_statistics, rmat, text_column
+from weft.graph import Graph, HeteroFeatures, communities, graph_statistics, rmat, text_column
+from weft.partition import write_partitioned
 
 
 def test_saving_and_opening(tmp_path):
@@ -33,6 +34,94 @@ def test_saving_and_opening(tmp_path):
     assert again.multi_label
     assert again.num_classes == 5
     assert isinstance(again.indices, np.memmap)
+
+
+@pytest.fixture
+def whole():
+    """A graph with something of each kind, in memory."""
+    rng = np.random.default_rng(0)
+    graph = Graph.from_arrays(
+        rng.integers(0, 20, (2, 90)),
+        features=rng.integers(0, 200, (20, 3)),
+        labels=rng.integers(-1, 5, 20),
+        split=rng.integers(0, 4, 20),
+        edge_weight=rng.integers(0, 9, 90) / 8,
+        edge_type=rng.integers(0, 3, 90),
+        edge_features=rng.integers(0, 9, (90, 2)),
+    )
+    return replace(graph, original_ids=rng.permutation(20), bounds=np.array([0, 9, 20]), shares=np.array([1.0, 2.0]))
+
+
+OTHER_TYPES = [
+    *(("split", "i8"), ("split", "i2"), ("edge_weight", "f8"), ("edge_weight", "f2"), ("edge_weight", ">f4")),
+    *(
+        ("labels", "i2"),
+        ("labels", "i1"),
+        ("labels", ">i4"),
+        ("features", "i8"),
+        ("features", "u1"),
+        ("features", ">f4"),
+    ),
+    *(("edge_type", "i2"), ("edge_type", "u8"), ("edge_type", "f4"), ("edge_features", "f8"), ("edge_features", "i4")),
+    *(("original_ids", "i4"), ("original_ids", "u8"), ("bounds", "i4"), ("shares", "f4"), ("num_classes", "i8")),
+]
+
+
+@pytest.mark.parametrize(("name", "dtype"), OTHER_TYPES)
+def test_graphs_of_any_types_are_saved_in_those_that_can_be_opened(tmp_path, whole, name, dtype):
+    given = np.asarray(getattr(whole, name)).astype(dtype)[()]
+    graph = replace(whole, **{name: given}).checked()
+    graph.save(tmp_path / "g")
+    again = Graph.open(tmp_path / "g")
+    again.verify()
+    assert np.array_equal(getattr(again, name), given)
+    owners = np.arange(20) % 2
+    write_partitioned(graph, owners, 2, tmp_path / "parts")
+    write_partitioned(whole, owners, 2, tmp_path / "same")
+    parts, same = (Graph.open(tmp_path / folder) for folder in ("parts", "same"))
+    assert np.array_equal(getattr(parts, name), getattr(same, name))
+
+
+def test_features_of_types_are_saved_so_too(tmp_path):
+    kinds, tables = np.array([0, 1, 1]), (np.array([[7]]), np.array([[1, 2], [3, 4]]))
+    graph = Graph(
+        np.zeros(4, np.int64), np.empty(0, np.int32), features=HeteroFeatures(kinds, tables), vertex_type=kinds
+    )
+    graph.save(tmp_path / "g")
+    again = Graph.open(tmp_path / "g")
+    assert [table.tolist() for table in again.features.tables] == [[[7]], [[1, 2], [3, 4]]]
+    assert again.vertex_type.tolist() == [0, 1, 1] and again.features.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "sentence"),
+    [
+        ("split", np.full(20, 256), "split holds 256, and is stored as uint8: give numbers that this has, too"),
+        ("edge_weight", np.full(90, 1e300), "edge_weight holds 1e[+]300, and is stored as float32: give numbers that"),
+        ("edge_weight", np.full(90, 1j), "edge_weight is of complex128, which no graph's directory has: give numbers"),
+        (
+            "edge_weight",
+            np.ones((90, 1), np.float32),
+            r"can't be written as a graph \(edge_weight has shape \[90, 1\]\)",
+        ),
+        ("edge_type", np.full(90, 1 << 40, np.uint64), "edge_type holds 1099511627776, and is stored as int32"),
+        ("labels", np.full(20, 1 << 31, np.uint32), "labels holds 2147483648, and is stored as int32"),
+        ("features", np.full((20, 1), (1 << 24) + 1), "features hold whole numbers up to 16777217, of which float32"),
+        ("edge_features", np.full((90, 1), 1e39), "edge_features holds 1e[+]39, and is stored as float32"),
+        ("class_names", (1, 2), r"can't be written as a graph \(class_names is no list of names\)"),
+    ],
+)
+def test_what_could_not_be_opened_is_not_written_over_what_can(tmp_path, whole, name, values, sentence):
+    whole.save(tmp_path / "g")
+    graph = replace(whole, **{name: values})
+    with pytest.raises(InputError, match=sentence):
+        graph.save(tmp_path / "g", overwrite=True)
+    with pytest.raises(InputError, match=sentence):
+        write_partitioned(graph, np.arange(20) % 2, 2, tmp_path / "g", overwrite=True)
+    with pytest.raises(InputError, match="split holds 4: use 0 train"):
+        replace(whole, split=np.full(20, 4, np.uint8)).save(tmp_path / "g", overwrite=True)
+    Graph.open(tmp_path / "g").verify()
+    assert [path.name for path in tmp_path.iterdir()] == ["g"]
 
 
 def test_a_graph_without_edges_has_edges_of_any_type():
