@@ -25,6 +25,13 @@ from weft.plugins import PARTITION_METHODS
 from weft.threads import usual_threads
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
+_BALANCE = {  # what is balanced, if no flag says it
+    "--balance-vertices": 1.0,
+    "--balance-training": 1.0,
+    "--balance-edges": 0.0,
+    "--balance-work": 0.0,
+    "--imbalance": 0.03,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,16 +65,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="what each owner shall have, such as 2,2,1,1, in any unit (default: by the cluster's processors, or equal)",
     )
-    parser.add_argument("--balance-vertices", type=float, default=1.0, help="weight of equal numbers of vertices")
-    parser.add_argument("--balance-training", type=float, default=1.0, help="weight of equal training vertices")
-    parser.add_argument("--balance-edges", type=float, default=0.0, help="weight of equal numbers of in-edges")
-    parser.add_argument(
-        "--balance-work",
-        type=float,
-        default=0.0,
-        help="weight of equally many edges that batches are expected to draw: keeps batches even under split",
-    )
-    add_number(parser, "--imbalance", 0.03, "how far a part may exceed the mean")
+    balance_by = {
+        "--balance-vertices": "equal numbers of vertices",
+        "--balance-training": "equal training vertices",
+        "--balance-edges": "equal numbers of in-edges",
+        "--balance-work": "equally many edges that batches are expected to draw: keeps batches even under split",
+    }
+    for flag, what in balance_by.items():
+        parser.add_argument(flag, type=float, default=_BALANCE[flag], help=f"weight of {what}")
+    add_number(parser, "--imbalance", _BALANCE["--imbalance"], "how far a part may exceed the mean")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     add_task_flags(parser, plan=True)
@@ -166,8 +172,10 @@ def _check_read(args: argparse.Namespace) -> None:
     if args.minutes != weft.partition.USUAL_MINUTES:
         raise ConfigError(f"--minutes means nothing to method {args.method!r}: drop it, or leave the choice to auto")
     read = method.reads | ({"expected"} if args.by_draws or args.balance_work else set())
+    read |= {"balance"} if method.balances else set()
     drawn = {"task", "expected"}
     for flag, given, uses in (
+        *((flag, getattr(args, flag[2:].replace("-", "_")) != usual, {"balance"}) for flag, usual in _BALANCE.items()),
         ("--by-draws", args.by_draws, {"draws"}),
         ("--cache", args.cache != USUAL["cache"], {"cache"}),
         ("--bandwidths", args.bandwidths, {"bandwidths"}),

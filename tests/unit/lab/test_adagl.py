@@ -155,6 +155,17 @@ class TestWhole:
         assert figures["balance"]["vertices"] < 1.08 and figures["balance"]["training"] < 1.08
         assert (search(graph, PartitionGoal(parts, BalanceWeights(), seed=3, threads=3), options) == owners).all()
 
+    @pytest.mark.parametrize("refining", ["boundary", "window"])
+    def test_training_vertices_without_weight_are_not_balanced(self, graph, refining):
+        here = replace(graph, split=np.where(graph.labels == 0, 0, 3).astype(np.uint8))  # of one class, near each other
+        uneven = []
+        for training in (1.0, 0.0):
+            goal = PartitionGoal(3, BalanceWeights(training=training), seed=3)
+            figures = measure(here, search(here, goal, replace(QUICK, refining=refining)), 3)
+            assert figures["balance"]["vertices"] < 1.08
+            uneven.append(figures["balance"]["training"])
+        assert uneven[0] < 1.06 < 1.1 < uneven[1]
+
     def test_less_communication_than_random(self, graph):
         task = TrainingTask((5, 5), 400)
         owners = search(graph, PartitionGoal(4, BalanceWeights(), task=task), QUICK)

@@ -184,7 +184,7 @@ def test_what_says_nothing_to_a_method_is_refused(partition, graph, tmp_path, ca
     assert ("add --by-draws" in refused(*cut)) == (flag in DRAWN)
     if flag in DRAWN:
         partition("--parts", "2", *cut, "--by-draws", *flag)
-        partition("--parts", "2", "--method", "random", "--balance-work", "1", *flag)
+        partition("--parts", "2", "--method", "fennel", "--balance-work", "1", *flag)
     else:
         refused(*cut, "--by-draws", "--balance-work", "1")
     if flag[0] != "--minutes":
@@ -192,9 +192,28 @@ def test_what_says_nothing_to_a_method_is_refused(partition, graph, tmp_path, ca
     partition("--parts", "2", *flag)
 
 
+BALANCE = ("--balance-vertices 2", "--balance-training 0", "--balance-edges 1", "--balance-work 1", "--imbalance 0.001")
+
+
+@pytest.mark.parametrize("flag", BALANCE)
+@pytest.mark.parametrize("method", ["random", "range", "given"])
+def test_what_parts_are_balanced_by_is_refused_by_methods_that_balance_nothing(graph, tmp_path, capsys, method, flag):
+    arguments = ["--parts", "2", "--method", method, *flag.split(), "--fanouts", "3,3"]
+    assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
+    told = f"weft: {flag.split()[0]} means nothing to method '{method}': drop it, or choose another method\n"
+    assert capsys.readouterr().err == told
+
+
+def test_others_go_by_it(partition):
+    balance = [word for flag in BALANCE for word in flag.split()]
+    partition("--parts", "2", "--method", "ldg", *balance)
+    partition("--parts", "2", "--minutes", "0.0001", *balance)
+
+
 def test_what_is_said_as_it_is_anyway_is_taken(partition):
     as_usual = ("--fanouts", "10,10,10", "--batch-size", "1024", "--hidden", "128", "--cache", "0", "--minutes", "5")
-    partition("--parts", "2", "--method", "random", *as_usual)
+    balance = ("--balance-vertices", "1", "--balance-training", "1.0", "--balance-edges", "0", "--imbalance", "0.03")
+    partition("--parts", "2", "--method", "random", *as_usual, *balance)
 
 
 def test_a_cluster_must_fit(graph, tmp_path, capsys):

@@ -88,7 +88,11 @@ def search(graph: Graph, goal: PartitionGoal, options: SearchOptions = SearchOpt
         candidates = np.stack([found, *starts]).astype(np.int32)
         if len(candidates) > 1:
             finest = SearchObjective(
-                undirected, goal.targets, _seconds_of(traces, links), random_seconds, options.coefficients
+                _balanced(undirected, goal),
+                goal.targets,
+                _seconds_of(traces, links),
+                random_seconds,
+                options.coefficients,
             )
             found = candidates[finest.of(candidates).argmin()]
         starts = (found,)
@@ -109,6 +113,7 @@ def _cycle(
     levels = coarsen(
         undirected, targets, options, goal.once, apart=apart, seed=goal.seed, threads=threads, progress=progress
     )
+    levels = [replace(level, undirected=_balanced(level.undirected, goal)) for level in levels]
     best = goal.once("searched", partial(_search, levels, traces, links, random_seconds, goal, options))
     uneven = goal.balance.imbalance
     return uncoarsen(levels, best, targets, uneven, options, goal.once, threads=threads, progress=progress)
@@ -120,6 +125,13 @@ def _undirected(graph: Graph, goal: PartitionGoal) -> UndirectedGraph:
     if not balance.training or balance.vertices + balance.edges + balance.work == 0:
         return undirected
     return replace(undirected, vertices=replace(balance, training=0.0).of(graph, goal.work))
+
+
+def _balanced(undirected: UndirectedGraph, goal: PartitionGoal) -> UndirectedGraph:
+    """As the search balances it: where training vertices have no weight, none are known once coarsening has gone by them."""
+    if goal.balance.training:
+        return undirected
+    return replace(undirected, training=np.zeros_like(undirected.training))
 
 
 def _search(

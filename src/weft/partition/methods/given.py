@@ -18,7 +18,7 @@ class GivenMethod(PartitionMethod):
     table: str = ""
     column: str = "owner"
 
-    name, by_host = "given", False
+    name, by_host, balances = "given", False, False
     help = "owners that a column of the vertex table names; options: table, column (default owner)"
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:

@@ -12,6 +12,7 @@ class RandomMethod(PartitionMethod):
 
     name = "random"
     help = "vertices dealt out at random"
+    balances = False
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""

@@ -12,6 +12,7 @@ class RangeMethod(PartitionMethod):
 
     name = "range"
     help = "ranges of ids, in the order of the import"
+    balances = False
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
