@@ -116,18 +116,18 @@ def inferred(
 
 def _computed_in(model: nn.Module, dtype: torch.dtype | None) -> torch.dtype:
     """The type of the arithmetic: the parameters', which is to be what was asked for."""
-    own = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
-    if own not in (None, *_TYPES):
-        raise of_other_type(own, "inference computes in float32 or float64", "call model.float()")
+    found = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
+    if found not in (None, *_TYPES):
+        raise of_other_type(found, "inference computes in float32 or float64", "call model.float()")
     if dtype not in (None, *_TYPES):
         raise ConfigError(
             f"dtype is {dtype}, and inference computes in float32 or float64: give one of these, or drop it"
         )
-    if own is not None and dtype not in (None, own):
+    if found is not None and dtype not in (None, found):
         raise ConfigError(
-            f"dtype is {dtype}, but the model has parameters of {own}: call model.to({dtype}), or drop it"
+            f"dtype is {dtype}, but the model has parameters of {found}: call model.to({dtype}), or drop it"
         )
-    return own or dtype or torch.float32
+    return found or dtype or torch.float32
 
 
 def pieces_of(graph: Graph) -> list[tuple[int, int]]:
