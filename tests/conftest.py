@@ -14,7 +14,6 @@ import launcher
 import pytest
 
 from weft.exchange import simulate
-from weft.training import models
 
 # Before Triton is imported: its kernels are interpreted, on the CPU's tensors; `make gpu` has them compiled.
 os.environ.setdefault("TRITON_INTERPRET", "1")
@@ -64,6 +63,8 @@ def nothing_is_left(tmp_path_factory):
 @pytest.fixture(scope="session", autouse=True)
 def alike_models_are_checked_once():
     """Runs look whether their model mixes rows once for those that are alike; `weft.nn.check_rows` itself always does."""
+    from weft.training import models  # it imports Triton
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "check_rows", checked.once(models.check_rows))
         yield
