@@ -25,12 +25,11 @@ from weft.plugins import PARTITION_METHODS
 from weft.threads import usual_threads
 
 _NO_MATTER = ("run", "argv", "graph", "out", "json", "overwrite", "threads", "minutes")  # to who owns what
-_BALANCE = {  # what is balanced, if no flag says it
-    "--balance-vertices": 1.0,
-    "--balance-training": 1.0,
-    "--balance-edges": 0.0,
-    "--balance-work": 0.0,
-    "--imbalance": 0.03,
+_BALANCED = {
+    "vertices": "equal numbers of vertices",
+    "training": "equal training vertices",
+    "edges": "equal numbers of in-edges",
+    "work": "equally many edges that batches are expected to draw: keeps batches even under split",
 }
 
 
@@ -65,15 +64,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="what each owner shall have, such as 2,2,1,1, in any unit (default: by the cluster's processors, or equal)",
     )
-    balance_by = {
-        "--balance-vertices": "equal numbers of vertices",
-        "--balance-training": "equal training vertices",
-        "--balance-edges": "equal numbers of in-edges",
-        "--balance-work": "equally many edges that batches are expected to draw: keeps batches even under split",
-    }
-    for flag, what in balance_by.items():
-        parser.add_argument(flag, type=float, default=_BALANCE[flag], help=f"weight of {what}")
-    add_number(parser, "--imbalance", _BALANCE["--imbalance"], "how far a part may exceed the mean")
+    usual = weft.partition.BalanceWeights()
+    for name, what in _BALANCED.items():
+        parser.add_argument(f"--balance-{name}", type=float, default=getattr(usual, name), help=f"weight of {what}")
+    add_number(parser, "--imbalance", usual.imbalance, "how far a part may exceed the mean")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
     parser.add_argument("--overwrite", action="store_true", help="replace a graph that is there")
     add_task_flags(parser, plan=True)
@@ -110,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             task,
             options=_options(args.option),
             balance=weft.partition.BalanceWeights(
-                args.balance_vertices, args.balance_training, args.balance_edges, args.imbalance, args.balance_work
+                imbalance=args.imbalance, **{name: getattr(args, f"balance_{name}") for name in _BALANCED}
             ),
             shares=shares,
             **_expected(args, graph, task, choice.weighted),
@@ -173,9 +167,10 @@ def _check_read(args: argparse.Namespace) -> None:
         raise ConfigError(f"--minutes means nothing to method {args.method!r}: drop it, or leave the choice to auto")
     read = method.reads | ({"expected"} if args.by_draws or args.balance_work else set())
     read |= {"balance"} if method.balances else set()
-    drawn = {"task", "expected"}
+    drawn, usual = {"task", "expected"}, weft.partition.BalanceWeights()
     for flag, given, uses in (
-        *((flag, getattr(args, flag[2:].replace("-", "_")) != usual, {"balance"}) for flag, usual in _BALANCE.items()),
+        *((f"--balance-{of}", getattr(args, f"balance_{of}") != getattr(usual, of), {"balance"}) for of in _BALANCED),
+        ("--imbalance", args.imbalance != usual.imbalance, {"balance"}),
         ("--by-draws", args.by_draws, {"draws"}),
         ("--cache", args.cache != USUAL["cache"], {"cache"}),
         ("--bandwidths", args.bandwidths, {"bandwidths"}),
