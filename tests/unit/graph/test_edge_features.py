@@ -284,6 +284,8 @@ class TestDirectory:
     @pytest.mark.parametrize(
         "wrong, said",
         [
+            (np.zeros((EDGES, 2), dtype=np.float64), "edge_features is of type '<f8'"),
+            (np.zeros(EDGES, dtype=np.float32), r"edge_features has shape \[150\]"),
             (np.zeros((EDGES - 1, 2), dtype=np.float32), "edge_features has 149 rows for 150 edges"),
             (np.zeros((EDGES, 0), dtype=np.float32), r"edge_features has shape \(150, 0\)"),
             (
@@ -292,9 +294,12 @@ class TestDirectory:
             ),
         ],
     )
-    def test_what_it_can_not_hold_is_refused(self, graph, tmp_path, wrong, said):
+    def test_what_it_can_not_hold_is_refused(self, graph, tmp_path, monkeypatch, wrong, said):
         object.__setattr__(graph, "edge_features", wrong)
-        graph.save(tmp_path / "g")
+        with monkeypatch.context() as unchecked:
+            unchecked.setattr("weft.graph.graph.as_stored", lambda graph: graph)
+            unchecked.setattr("weft.graph.directory._wrong_with", lambda _: "")
+            graph.save(tmp_path / "g")
         with pytest.raises(GraphFormatError, match=said):
             Graph.open(tmp_path / "g")
 
