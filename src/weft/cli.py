@@ -21,6 +21,7 @@ from weft.config import joined_lists
 from weft.errors import WeftError
 from weft.graph import without_passwords
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
+from weft.own_process import set_up_own_process
 from weft.stopping import Stopped, stopping
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Command(Protocol):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; a user's mistake is one sentence on stderr and exit code 2."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # a lost worker is told in one sentence, not in C++ frames
+    set_up_own_process()
     _open_closed_streams()
     if os.environ.get("COLUMNS") == "0":  # of a terminal of unknown width; rich would print nothing
         del os.environ["COLUMNS"]

@@ -37,6 +37,17 @@ def lazy_face(package: str) -> Callable[[str], object]:
     return __getattr__
 
 
+_kept = threading.Event()  # is what is imported never looked through again?
+
+
+def keep_imports() -> None:
+    """Never look for garbage in what this process imports: for processes whose garbage would be next to none.
+
+    To go through all that training needs takes a quarter of a second, each time.
+    """
+    _kept.set()
+
+
 @contextmanager
 def importing() -> Iterator[None]:
     """No garbage is looked for meanwhile: there is next to none, and to go through all that has been imported takes long.
@@ -49,6 +60,8 @@ def importing() -> Iterator[None]:
     try:
         yield
     finally:
+        if on and _kept.is_set():
+            gc.freeze()
         if on:
             gc.enable()
 

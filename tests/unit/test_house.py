@@ -45,6 +45,7 @@ LEAVES = {
     "place",
     "plugins",
     "lazy",
+    "own_process",
     "scratch",
     "stopping",
     "devices",

@@ -1,7 +1,6 @@
 """The workers of one host of a cluster: a process that a launcher starts there, and tells in a file what to start."""
 
 import json
-import os
 import signal
 import sys
 
@@ -9,6 +8,7 @@ from weft.cluster.crew import Crew
 from weft.cluster.forks import end_with, forkable
 from weft.cluster.launcher import nothing_to_check
 from weft.errors import WeftError
+from weft.own_process import set_up_own_process
 from weft.stopping import SIGNALS
 
 LOST = 1  # the exit code where workers were lost; any other is a worker's own
@@ -16,7 +16,7 @@ LOST = 1  # the exit code where workers were lost; any other is a worker's own
 
 def main() -> int:
     """Run them; the exit code. The argument is the file's descriptor."""
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # as weft.cli does, before PyTorch is imported
+    set_up_own_process()
     with open(int(sys.argv[1])) as file:
         job = json.load(file)
     end_with(job["launcher"])
