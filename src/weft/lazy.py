@@ -1,15 +1,13 @@
 """Faces of rooms whose names are imported when they are first used: a command's help need not wait for PyTorch."""
 
 import ast
-import gc
 import inspect
 import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 
+from weft.garbage import importing
 from weft.threads import PARSING
 
 
@@ -35,35 +33,6 @@ def lazy_face(package: str) -> Callable[[str], object]:
         return value
 
     return __getattr__
-
-
-_kept = threading.Event()  # is what is imported never looked through again?
-
-
-def keep_imports() -> None:
-    """Never look for garbage in what this process imports: for processes whose garbage would be next to none.
-
-    To go through all that training needs takes a quarter of a second, each time.
-    """
-    _kept.set()
-
-
-@contextmanager
-def importing() -> Iterator[None]:
-    """No garbage is looked for meanwhile: there is next to none, and to go through all that has been imported takes long.
-
-    The main thread alone sees to that, as two could leave it off.
-    """
-    on = gc.isenabled() and threading.current_thread() is threading.main_thread()
-    if on:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if on and _kept.is_set():
-            gc.freeze()
-        if on:
-            gc.enable()
 
 
 def _homes(source: str) -> dict[str, str]:

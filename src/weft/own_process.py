@@ -2,7 +2,7 @@
 
 import os
 
-from weft.lazy import keep_imports
+from weft.garbage import of_own_process
 
 # What says how long a thread of PyTorch's that waits for others' work keeps its processor, and what it says unless told.
 # By default it may do so for a millisecond and more, while loaders and other workers have work for that processor.
@@ -15,4 +15,4 @@ def set_up_own_process() -> None:
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "FATAL")  # in place of C++ frames
     if _SAY_SO.isdisjoint(os.environ):
         os.environ.update(_WAITING)
-    keep_imports()
+    of_own_process()

@@ -44,6 +44,7 @@ LEAVES = {
     "threads",
     "place",
     "plugins",
+    "garbage",
     "lazy",
     "own_process",
     "scratch",

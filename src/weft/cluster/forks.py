@@ -1,7 +1,6 @@
 """A process that is forked for each worker, once it has everything imported."""
 
 import ctypes
-import gc
 import os
 import signal
 import sys
@@ -12,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
-from weft.lazy import importing
+from weft.garbage import importing, let_stay
 from weft.stopping import SIGNALS, heard
 
 COMMAND, NEEDED = "weft.cli", "weft.api"  # the module that workers run, and one that imports what training needs
@@ -41,8 +40,7 @@ def forkable(check: Callable[[], object]) -> bool:
         torch.set_num_threads(before)
     may_fork = alone and threading.active_count() == 1 and not _uses_cuda()
     if may_fork:
-        gc.collect()
-        gc.freeze()  # so that workers share these pages: collecting garbage writes to all that it looks at
+        let_stay()  # so that workers share these pages: collecting garbage writes to all that it looks at
     return may_fork
 
 

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from weft.lazy import importing, lazy_face
+from weft.garbage import importing
+from weft.lazy import lazy_face
 
 with importing():
     import weft.nn.generated  # before any model is made

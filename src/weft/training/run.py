@@ -1,6 +1,5 @@
 """A run, decided once: a model and a loader that fit each other, under any plan and with any number of workers."""
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 
 from weft import _kernels
 from weft.errors import ConfigError
+from weft.garbage import let_go, let_stay
 from weft.keys import generators_kept, seed_everything
 from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
 from weft.operations import Draws
@@ -308,12 +308,7 @@ class Run:
         else:
             _kernels.return_freed_memory()
         torch.set_num_threads(self.threads)
-        self.settle()
-
-    def settle(self) -> None:
-        """Let what is here by now stay: going through it again and again would cost a twentieth of a step."""
-        gc.collect()
-        gc.freeze()
+        let_stay()
 
     def close(self) -> None:
         """End the threads that prepare batches, and hang up. All workers call this together."""
@@ -323,7 +318,7 @@ class Run:
         for beside in self._beside:
             beside.close()
         self.put_back()
-        gc.unfreeze()
+        let_go()
         if self._threads_before is not None:
             torch.set_num_threads(self._threads_before)
 

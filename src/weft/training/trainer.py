@@ -1,6 +1,5 @@
 """Training: batches in, a trained model out. `Trainer._step` is the whole story of one batch."""
 
-import gc
 import math
 import signal
 import time
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from weft.errors import ConfigError, TrainingError
 from weft.exchange import World
+from weft.garbage import let_go, let_stay
 from weft.graph import Graph
 from weft.keys import generators_kept
 from weft.plan import Plan, Settings
@@ -112,7 +112,7 @@ class Trainer:
         finally:
             self.run.put_back()
             torch.set_num_threads(before)
-            gc.unfreeze()
+            let_go()
 
     def _train(self, interrupts: Interrupts) -> None:
         """All epochs that are left."""
@@ -200,7 +200,7 @@ class Trainer:
         if change.plan is not None:
             with self.world.during("the change of plans"):
                 self.use(change.plan)
-            self.run.settle()
+            let_stay()
 
     def _step(self, batch: Batch, signum: int | None = None) -> tuple[float, int, int]:
         """One batch: forward, loss over the whole batch's terms, and backward for each of its parts; update.
