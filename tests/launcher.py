@@ -1,6 +1,7 @@
 """Processes for tests: workers, whole commands, scripts and torchrun. Tests get these as fixtures (conftest.py)."""
 
 import atexit
+import gc
 import multiprocessing
 import os
 import pickle
@@ -53,6 +54,7 @@ def start(size, work, *args, hosts=None, transport="sockets", timeout=60.0, tls=
 
 def _run(pipe, environment, transport, timeout, tls, job):
     os.environ |= environment
+    gc.freeze()  # what was imported: looking through it for garbage takes a quarter of a second, and a copy of it
     torch.set_num_threads(1)
     try:
         work, args = pickle.loads(job)
@@ -160,6 +162,7 @@ def _program(pipes, words, environment, folder, prepare):
     os.environ.clear()
     os.environ |= environment
     tempfile.tempdir = None  # to be found again, from the environment
+    gc.freeze()
     torch.set_num_threads(1)
     for target, pipe in enumerate(pipes, 1):
         os.dup2(pipe.fileno(), target)
