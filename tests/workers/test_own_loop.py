@@ -246,6 +246,34 @@ def test_a_loader_that_is_left_anywhere_gives_each_batch_once(ranks, parts):
     ranks(3, go_on)
 
 
+def test_a_script_that_goes_on_trains_the_epochs_that_are_left(ranks, parts):
+    """Whichever batch it was saved behind, an epoch's last one too."""
+    epochs, batches = 2, 4
+
+    def seen(world, state=None, stop=None):
+        graph, found, saved = open_graph(parts / str(world.size)), [], None
+        loader = weft.Loader(graph, [4, 3], 60 // world.size, world=world, seed=5, threads=1)
+        run = weft.parallel(make_model(graph), loader)
+        if state is not None:
+            loader.load_state_dict(state)
+        for epoch in range(loader.stands_at[0], epochs):
+            for batch in loader:
+                found.append((batch.epoch, batch.index, batch.seeds.tolist()))
+                assert epoch == batch.epoch and loader.in_hand == (epoch, batch.index + 1)
+                if len(found) == stop:
+                    saved = loader.state_dict()
+        run.close()
+        return found, saved
+
+    whole, _ = ranks(1, seen)[0]
+    for stop in range(1, len(whole) + 1):
+        _, state = ranks(1, partial(seen, stop=stop))[0]
+        assert (state["epoch"], state["batch"]) == divmod(stop, batches)
+        assert ranks(1, partial(seen, state=state))[0][0] == whole[stop:]
+    older = state | {"epoch": 0, "batch": batches}  # as states were that were saved behind an epoch's last batch
+    assert ranks(1, partial(seen, state=older))[0][0] == whole[batches:]
+
+
 def test_chosen_vertices_and_evaluation(ranks, parts):
     graph = open_graph(parts / "1")
     chosen = torch.zeros(500, dtype=torch.bool)

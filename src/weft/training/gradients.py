@@ -100,13 +100,13 @@ class GradientSync:
     What was summed is not summed again: where gradients are not set to zero, the next ones add to them, as on one worker.
     """
 
-    def __init__(self, trained: nn.ModuleList, comm: Communicator, stands_at: Callable[[], tuple[int, int]]) -> None:
+    def __init__(self, trained: nn.ModuleList, comm: Communicator, in_hand: Callable[[], tuple[int, int]]) -> None:
         """`trained`: the model, and modules beside it, whose parameters all workers have alike by now.
 
-        `stands_at`: tells the epoch, and the batch, of the loop that trains them.
+        `in_hand`: tells the epoch, and the batch, of the loop that trains them.
         """
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
-        self._stands_at = stands_at
+        self._in_hand = in_hand
         self.last: bool | None = None  # was something run since the last time, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
         self._moving = [one for one in self._parameters if not is_lazy(one) and one.is_floating_point()]
@@ -175,7 +175,7 @@ class GradientSync:
         """
         if self.last is None:
             return [0.0] * 6
-        (epoch, batch), training, self.last = self._stands_at(), self.last, None
+        (epoch, batch), training, self.last = self._in_hand(), self.last, None
         self._syncs, place = self._syncs + 1, float((epoch * _EPOCHS_APART + batch) % _PLACES)
         if self._compared == epoch and self._syncs & (self._syncs - 1):
             return [1.0, place, float(training), 0.0, 0.0, 0.0]

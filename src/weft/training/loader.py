@@ -55,7 +55,8 @@ class Loader:
             out = run(batch)  # a row for each of batch.seeds, whose labels are batch.y
 
     The batches are those of `weft.train` with the same settings. A loader goes on where it stopped: in the middle of an
-    epoch if the loop was left there, and elsewhere by `state_dict` and `load_state_dict`.
+    epoch if the loop was left there, and elsewhere by `state_dict` and `load_state_dict`: the epochs that are left are
+    `range(loader.stands_at[0], epochs)`.
     """
 
     def __init__(
@@ -154,7 +155,8 @@ class Loader:
 
     def __repr__(self) -> str:
         plan = "" if self.plan is None else f", plan {self.plan}"
-        at = f"at batch {self._batch} of epoch {self._epoch}"
+        epoch, batch = self.stands_at
+        at = f"at batch {batch} of epoch {epoch}"
         return f"Loader({len(self)} batches of {self.mode.batch_size}, {at}, {self.world.size} workers{plan})"
 
     def __len__(self) -> int:
@@ -166,8 +168,7 @@ class Loader:
 
         A loop that is begun takes over from one that was not ended, as a loader stands at one place.
         """
-        if self._batch == len(self):  # left at the last batch, as by break or zip
-            self._epoch, self._batch = self._epoch + 1, 0
+        self._epoch, self._batch = self.stands_at
         mine = self._loop = object()
         try:
             for batch in self.feed.epoch(self._epoch, self._batch):
@@ -199,12 +200,18 @@ class Loader:
 
     @property
     def stands_at(self) -> tuple[int, int]:
-        """The epoch, and how many of its batches were given out."""
+        """The epoch, and how many of its batches were given out: with its last one, it is the next epoch and none."""
+        return (self._epoch + 1, 0) if self._batch == len(self) else self.in_hand
+
+    @property
+    def in_hand(self) -> tuple[int, int]:
+        """The epoch whose batch is in hand, and how many of its batches were given out with it: workers compare that."""
         return self._epoch, self._batch
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader stands, as plain data: the batches that were given out are done."""
-        return {"epoch": self._epoch, "batch": self._batch, "schedule": self.schedule_state} | self._batches()
+        epoch, batch = self.stands_at
+        return {"epoch": epoch, "batch": batch, "schedule": self.schedule_state} | self._batches()
 
     def _batches(self) -> dict[str, Any]:
         """All that says which batches it draws."""

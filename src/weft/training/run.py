@@ -110,7 +110,7 @@ class Run:
         self.threads = threads_of(self.settings, self.world)
         self._averages = bool(running_averages(trained))
         take_first_values(trained, self.comm)
-        self.sync = GradientSync(trained, self.comm, lambda: loader.stands_at)
+        self.sync = GradientSync(trained, self.comm, lambda: loader.in_hand)
         self._reads, self._loop = reads, LoopDraws(partial(_state_of_generators, self.device), loader.notify)
         self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
