@@ -6,19 +6,34 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from exactness import HOME, check_exact, make_parts, sage, trained
 from launcher import ran
 from torch_geometric.nn.models import GAT, GCN
 
+import weft
 from weft import cli
 from weft.errors import ConfigError, ModelError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.keys import Stream
+from weft.nn import convolutions
 from weft.partition import TrainingTask, allocate
-from weft.placements import Cooperation, Moves, Position, View, placement_named
+from weft.placements import (
+    INPUT,
+    REQUEST,
+    Cooperation,
+    Moves,
+    Placement,
+    Position,
+    View,
+    WholeLayer,
+    placement_named,
+    whole_moves,
+)
 from weft.plan import Plan
-from weft.planner.counts import CountedBatch, Counts, Key, PlacedHop
+from weft.planner.counts import CountedBatch, Counts, Key, PlacedHop, ways
+from weft.planner.messages import messages_of_layers
 from weft.plugins import PLACEMENTS
 
 PLANS = {
@@ -49,6 +64,36 @@ def test_every_convolution_trains_what_one_worker_trains(ranks, parts, model):
         "gat": lambda width, classes: GAT(width, 8, 2, classes, heads=2, dropout=0.2),
     }[model]
     check_exact(ranks, parts, make, PLANS)
+
+
+class First(Placement):
+    """As local, for the first layer alone."""
+
+    name = "first"
+    help = "whole rows of inputs, where they are requested"
+    takes = frozenset({INPUT})
+    leaves = frozenset({REQUEST})
+
+    def build(self, hop, position, team):
+        return WholeLayer(hop.block, torch.from_numpy(hop.vertices), comm=team.compute), hop.vertices
+
+    def count(self, view, position):
+        return whole_moves(view, position)
+
+
+def test_one_for_the_first_layer_alone_gets_whole_rows(ranks, parts):
+    weft.register(First)
+    first, local = ("first", "local"), ("local", "local")
+    check_exact(ranks, parts, sage, {"first": {"layers": first}, "cached": {"layers": first, "cache": 0.1}})
+    with pytest.raises(ConfigError, match="layer 2 can't be first, which takes only inputs in mini-batches"):
+        Plan(("local", "first"))
+    graph = Graph.open(parts[1])
+    one, other = (allocate(graph, 2, "traffic", task=TrainingTask((4, 3), 60, 0, of)) for of in (local, first))
+    assert np.array_equal(one, other)
+    cached = {placed.kind.name for placed in ways(Key(0, "spread", 0.1))}
+    assert {"first", "local"} <= cached and "columns" not in cached
+    found = messages_of_layers(graph, convolutions(sage(6, 4), 6), [placement_named(name) for name in first], 2)
+    assert found[0, "first", True] == found[0, "local", True] and (1, "first", True) not in found
 
 
 @pytest.mark.parametrize("wrong", [lambda built: None, lambda built: built[0], lambda built: built[::-1]])

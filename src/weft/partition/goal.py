@@ -91,7 +91,7 @@ class TrainingTask:
         if self.placements and len(self.placements) != layers:
             raise ConfigError(f"{len(self.placements)} placements do not fit {layers} fanouts: give one for each layer")
         for placement in self.placements:
-            if weft.placements.placement_named(placement).only_first:
+            if weft.placements.placement_named(placement).by_columns:
                 raise ConfigError(
                     f"placement {placement!r} reads all rows, whatever the owners: allocate for another one"
                 )

@@ -32,6 +32,7 @@ class Columns(Placement):
     takes: ClassVar[frozenset[str]] = frozenset({INPUT})
     leaves: ClassVar[frozenset[str]] = frozenset({OWNER, REQUEST})
     splits: ClassVar[bool] = True
+    by_columns: ClassVar[bool] = True
 
     def build(self, hop: Hop, position: Position, team: Team) -> tuple[ColumnLayer, np.ndarray]:
         """Every worker gets every worker's edges, and needs the slices of all their sources."""

@@ -26,6 +26,7 @@ class Placement(ABC):
     pulls: ClassVar[bool] = True  # do source rows of others come, but for inputs?
     splits: ClassVar[bool] = False  # are edges computed apart from their destinations, so that convolutions must split?
     fetches: ClassVar[bool] = True  # as the first layer: may it need inputs of other workers?
+    by_columns: ClassVar[bool] = False  # does each worker have a slice of the columns of all inputs, in place of rows?
     by_cost: ClassVar[bool] = False  # does what it builds depend on what rows and partial rows cost?
 
     @abstractmethod

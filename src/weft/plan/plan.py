@@ -241,7 +241,7 @@ def _check_layers(layers: tuple[str, ...], seeds: str) -> None:
     for number, placement in enumerate(layers[1:], 2):
         if kinds[number - 1].takes == {_INPUT}:
             raise ConfigError(
-                f"plan: layer {number} can't be {placement}: only the inputs are held by column in mini-batches"
+                f"plan: layer {number} can't be {placement}, which takes only inputs in mini-batches: choose another one"
             )
         if not _held(kinds, number - 1):
             raise ConfigError(

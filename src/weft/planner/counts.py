@@ -52,7 +52,7 @@ def ways(key: Key, seeds: bool = False) -> Iterator[PlacedHop]:
     """
     held = OWNER if key.state == OWNER else REQUEST
     for kind in all_placements():
-        fills = not (kind.only_first or kind.splits != key.at_owners)
+        fills = not (kind.by_columns or kind.splits != key.at_owners)
         if held in kind.leaves and (fills or not key.cache):
             above = kind.leaves if seeds and held == OWNER else {held}
             yield from (PlacedHop(key, kind, *each) for each in product(sorted(above), held_below(kind, key.layer)))

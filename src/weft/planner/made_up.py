@@ -43,7 +43,7 @@ def made_up_layer(
     `first`: does it take the inputs, which are fetched before? `by_request`: are its destinations' rows where they were
     requested, not at their owners?
     """
-    if placement.only_first:
+    if placement.by_columns:
         loops = torch.arange(_DESTINATIONS)
         block, none = _one_each(HERE), torch.empty(0, dtype=torch.int64)
         at = loops.repeat(columns.size - 1)

@@ -117,7 +117,7 @@ class Space(ABC):
         last = self.of_inputs, parts, graph.features is None or graph.features.dtype == np.float32
         self.setting = Setting(messages, self.workers.hosts, *numbers, values, self.once, self.once_of_inputs, *last)
         self._settings = {group: self.setting for group, _ in self.counts}
-        by_columns = [kind for kind in self.kinds if kind.only_first]  # of which fewer workers have wider ones
+        by_columns = [kind for kind in self.kinds if kind.by_columns]  # of which fewer workers have wider ones
         for group in self._settings:
             if (members := self._members[group]) != self.size:
                 wider = messages_of_layers(graph, found, by_columns, members, comm)
@@ -419,13 +419,13 @@ class MiniBatches(Space):
 
     def _cuts_inputs(self, part: PlanLayer) -> bool:
         """Would it cut inputs to slices that the model needs whole?"""
-        return part.placed.kind.only_first and not self.takes_slices
+        return part.placed.kind.by_columns and not self.takes_slices
 
     def refused(self, plan: Plan) -> str | None:
         if not plan.cache:
             return None
         first = self._first(plan)
-        if first.kind.only_first:
+        if first.kind.by_columns:
             return "has slices of all rows, and no use for a cache"
         if plan.cache not in self.choices["cache"]:
             return "has a cache of a size that is not looked at: give it as `--cache`"
@@ -451,7 +451,7 @@ class MiniBatches(Space):
         prepared, computed = price.memory.tolist()
         waiting = prepared * (plan.prefetch + 1 + (self.lanes if plan.prefetch else 0))
         first, kept = self._first(plan), self._cache(plan).kept
-        if first.kind.only_first:
+        if first.kind.by_columns:
             width = -(-self.columns // self._members[plan.group])
             lists += self.vertices * width * self.row / self.columns
         cached = float(kept.sum(1).max()) * self.row

@@ -98,7 +98,7 @@ class Mode(ABC):
         graph, sharing = self.objective.graph, team.sharing
         if graph.remote is not None:
             ranges = None  # all: there are no other workers, or each holds some columns
-            if sharing is not None and not placement_named(team.plan.layers[0]).only_first:
+            if sharing is not None and not placement_named(team.plan.layers[0]).by_columns:
                 ranges = [tuple(sharing.owners.bounds[near : near + 2].tolist()) for near in sorted(sharing.near)]
             fetch_rows(graph.remote, ranges, self.world, self.comm)
             self._tell(graph.remote)
@@ -215,7 +215,7 @@ class MiniBatchMode(Mode):
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""
         plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_by_owner()
-        if placement_named(plan.layers[0]).only_first:
+        if placement_named(plan.layers[0]).by_columns:
             columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
             store.slices(*columns.span, columns.width)
             return
