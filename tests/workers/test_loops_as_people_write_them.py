@@ -1115,6 +1115,56 @@ def test_what_is_computed_again_without_dropout_is_the_same(ranks, parts):
     agree(ranks, parts, "split", loop)
 
 
+class InPlace(Model):
+    """Writes into the rows that it is given."""
+
+    def forward(self, x, edge_index):
+        x *= 0.5
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("plan", [None, "split"])
+def test_a_model_that_writes_into_its_inputs_is_not_run_on_them_again(ranks, parts, plan, whole):
+    """Another answer would come of the same batch."""
+
+    def loop(world):
+        graph = open_graph(parts / str(world.size))
+        batches = {"full_graph": True} if whole else {"fanouts": [4, 3], "batch_size": 18, "plan": plan}
+        loader = weft.Loader(graph, world=world, **batches, **NUMBERS)
+        with seeded(3):
+            model = InPlace(graph.num_features).double()
+        run = weft.parallel(model, loader)
+        batch, *others = islice(loader, 3)
+        assert len(run(batch)) == len(batch.seeds)
+        again = "changes its inputs in place, but is run on them again, .* make new rows of them"
+        for other in others:
+            assert len(run(other)) == len(other.seeds)
+        with pytest.raises(ModelError, match=again):
+            run(batch)
+        if whole:
+            for later in (*islice(loader, 1), *loader.over("validation")):
+                with pytest.raises(ModelError, match=again):
+                    run(later)
+        run.close()
+
+    ranks(1 if plan is None else 3, loop)
+
+
+def test_rows_that_the_loop_itself_changes_are_run_again(parts):
+    """As for a view of a batch whose features are masked."""
+    loader = weft.Loader(open_graph(parts / "1"), [4, 3], 18, **NUMBERS)
+    with seeded(3):
+        model = Model(loader.graph.num_features).double().eval()
+    run = weft.parallel(model, loader)
+    batch = next(iter(loader))
+    whole = run(batch)
+    batch.x[:, ::2] = 0
+    masked = run(batch)
+    assert not torch.allclose(whole, masked) and torch.equal(masked, run(batch))
+    run.close()
+
+
 def a_state_that_differs(world, loader, model, run):
     if world.rank:
         state = loader.state_dict()

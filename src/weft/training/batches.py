@@ -52,10 +52,27 @@ class Part(Movable):
     key: tuple[int, ...] | None = None  # from which dropout is drawn; None: of evaluation
     draws_key: tuple[int, ...] | None = None  # from which torch, numpy and Python draw; None: they go on
     runs: int = 0  # how often a model has run it
+    version: int | None = None  # of x, as models are to find it; None: as it is, for none has changed it
 
     def __repr__(self) -> str:
         rows, width = self.x.shape
         return f"Part({len(self.seeds):,} seeds, {rows:,} input rows of {width}, {len(self.blocks)} layers)"
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[int, ...]]:
+        """While a model runs it: how often it was run before, if ever."""
+        again, version = (self.runs,) if self.runs else (), self.x._version
+        if self.version not in (None, version):
+            raise ModelError(
+                "the model changes its inputs in place, but is run on them again, as on a batch that is computed twice, or "
+                "on the full graph: let its forward make new rows of them (x = x * 2 in place of x *= 2)"
+            )
+        self.runs += 1
+        try:
+            yield again
+        finally:
+            if self.x._version != version:
+                self.version = version
 
     @property
     def seeds(self) -> Tensor:
@@ -470,15 +487,11 @@ class WholeGraphFeed(Feed):
         for number, of_batch in enumerate(examples[start.batch :], start.batch):
             when = start._replace(batch=number)
             yield Batch(when, of_batch, 1, iter([self._part(of_batch, when)]))
-            if self._rows._version != self._version:
-                raise ModelError(
-                    "the model changes its inputs in place, but on the full graph they stay from epoch to epoch: let its "
-                    "forward make new rows of them (x = x * 2 in place of x *= 2)"
-                )
 
     @lasting()
     def _part(self, examples: Examples, when: When) -> Part:
         if self._last is None or self._last[0] is not examples:
             self._last = examples, examples.owned(self.team.owners, self.team.comm).to(self.device)
         dropout, torch_ = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
-        return Part(self.program, self._rows, self._last[1], self.objective.labels, dropout, torch_)
+        told = self.objective.labels, dropout, torch_
+        return Part(self.program, self._rows, self._last[1], *told, version=self._version)

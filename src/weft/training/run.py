@@ -167,9 +167,8 @@ class Run:
         if self.loader.latest not in (None, self._feed()):  # it got another model since
             self._follow()
         part = batch if isinstance(batch, Part) else batch.part
-        again = (part.runs,) if part.runs else ()
-        part.runs += 1
-        with generators_kept() if part.key is None else nullcontext():  # evaluation leaves a loop's own draws alone
+        keeps = generators_kept() if part.key is None else nullcontext()  # evaluation leaves a loop's own draws alone
+        with keeps, part.running() as again:
             return self._rows(part, again)
 
     def _rows(self, part: Part, again: tuple[int, ...]) -> Tensor:
