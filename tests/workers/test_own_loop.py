@@ -289,6 +289,40 @@ def test_chosen_vertices_and_evaluation(ranks, parts):
     run.close()
 
 
+def test_batches_to_evaluate_by_are_made_once_and_gone_over_after_each_epoch(ranks, parts):
+    """Whatever model and plan their loader has by then."""
+
+    def evaluated(world):
+        graph = open_graph(parts / str(world.size))
+        loader = weft.Loader(graph, batch_size=60 // world.size, world=world, seed=5, threads=1)
+        validation = loader.over("validation")
+        assert len(validation) == 1 and repr(validation) == "BatchesOver(60 vertices in 1 batches)"
+        with pytest.raises(ConfigError, match="this loader has no model yet"):
+            next(iter(validation))
+        run, seen = weft.parallel(make_model(graph).eval(), loader), []
+        for _ in range(2):
+            for batch in loader:
+                run(batch)
+            seen.append(torch.cat([run(batch).detach() for batch in validation]))
+        assert torch.equal(*seen)
+        assert int(run.sum(len(seen[0]))) == 60
+        with seeded(11):
+            model = GraphSAGE(6, 8, 3, 4).eval()
+        deeper = weft.parallel(model, loader)
+        assert int(run.sum(sum(len(deeper(batch)) for batch in validation))) == 60
+        batch = next(going := iter(validation))
+        assert len(batch.blocks) == 3
+        deeper.use("gdp")
+        with pytest.raises(ConfigError, match="has got another plan or model, while a loop goes over vertices by it"):
+            next(going)
+        assert int(run.sum(sum(len(batch.seeds) for batch in validation))) == 60
+        deeper.close()
+        run.close()
+
+    ranks(1, evaluated)
+    ranks(3, evaluated)
+
+
 def test_what_would_have_no_effect_is_refused(parts):
     graph, learned = open_graph(parts / "1"), weft.VertexObjective()
     settings, chosen = Settings.of(fanouts=(4, 3), batch_size=50, threads=1), [1, 2, 3]

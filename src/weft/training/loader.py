@@ -184,10 +184,11 @@ class Loader:
                 self._loop = None
         self._epoch, self._batch = self._epoch + 1, 0
 
-    def over(self, vertices: Vertices | str) -> Iterator[Batch]:
-        """Vertices in their order, to evaluate a model: each draws neighbours, the same every time.
+    def over(self, vertices: Vertices | str) -> "BatchesOver":
+        """Batches of vertices in their order, to evaluate a model: each draws neighbours, the same every time.
 
-        Those of a split that have labels, where it is named. All workers call this together, with the same vertices.
+        Those of a split that have labels, where it is named. They may be gone over again, as after each epoch. All workers
+        call this together, with the same vertices, and go over them together.
         """
         if isinstance(vertices, str):
             vertices = _of_split(self.graph, vertices, "give their ids")
@@ -195,8 +196,9 @@ class Loader:
             vertices = ids_of(self.graph, vertices, "vertices to go over")
         _check_dealt_out_by_weft(self.comm, "vertices to go over", [vertices])
         size = self.mode.evaluation_size
-        parts = [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
-        return self.feed.batches(When(0, 0, Stream.EVALUATE), parts)
+        return BatchesOver(
+            self, [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
+        )
 
     @property
     def stands_at(self) -> tuple[int, int]:
@@ -304,6 +306,31 @@ class Loader:
         """End the threads after a failure, which others may not know of."""
         if self.latest is not None:
             self.latest.abandon()
+
+
+class BatchesOver:
+    """Batches of some vertices, made by the plan that their loader has when a loop over them is begun."""
+
+    def __init__(self, loader: Loader, examples: Sequence[VertexExamples]) -> None:
+        self._loader, self._examples = loader, examples
+
+    def __repr__(self) -> str:
+        return f"BatchesOver({sum(each.size for each in self._examples):,} vertices in {len(self)} batches)"
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        return len(self._examples)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """All of them, from the first on."""
+        feed = self._loader.feed
+        for batch in feed.batches(When(0, 0, Stream.EVALUATE), self._examples):
+            yield batch
+            if self._loader.latest is not feed:
+                raise ConfigError(
+                    "the loader was closed, or has got another plan or model, while a loop goes over vertices by it: end "
+                    "that loop before"
+                )
 
 
 _OF_MEETING = "transport", "ports", "tls", "timeout"
