@@ -1,6 +1,8 @@
 """Damaged files never crash a command, give a traceback, or change a run in silence (`make fuzz` tries for an hour)."""
 
+import io
 import json
+import os
 import signal
 import zlib
 
@@ -14,7 +16,7 @@ from rounds import GraphRounds, TableRounds, contents, run_for
 
 from weft.cli import main
 from weft.errors import WeftError
-from weft.graph import OF_EDGES, EdgeOptions, Graph, find_source, import_graph
+from weft.graph import OF_EDGES, EdgeOptions, Graph, find_source, import_graph, remove_whole
 
 GRAPHS, TABLES = 216, 150  # cases of the quick round
 
@@ -217,3 +219,40 @@ def test_signals_are_crashes():
     assert Outcome(-signal.SIGALRM, "", "", 0).kind == "hang"
     assert Outcome(2, "", "weft: no\n", 0).kind == "refused"
     assert Outcome(1, "", "Traceback (most recent call last)", 0).kind == "traceback"
+
+
+def test_verify_passes_over_a_step_that_its_run_removes_meanwhile(tmp_path, monkeypatch, capsys):
+    """Whenever that is: before it is looked at, or while it is read."""
+    import torch
+
+    from weft.training.checkpoint import save_step
+
+    told, left = set(), 0
+    for number in range(40):
+        folder, left = tmp_path / str(number), number
+        for step in (1, 2):
+            save_step(folder, 3, step, {"a": torch.ones(4)}, {})
+        goes = folder / "step-000000001"
+
+        def removing(call, goes=goes):
+            def called(path, *given, **more):
+                nonlocal left
+                if str(path).startswith(str(goes)):
+                    left -= 1
+                    if left == -1:
+                        remove_whole(goes)
+                return call(path, *given, **more)
+
+            return called
+
+        with monkeypatch.context() as patch:
+            for module, name in ((os, "scandir"), (os, "stat"), (os, "listdir"), (io, "open")):
+                patch.setattr(module, name, removing(getattr(module, name)))
+            assert main(["verify", str(folder)]) == 0, number
+        said = capsys.readouterr().out
+        assert "step-000000002  " in said and "all is sound" in said
+        told.add("step-000000001  " in said)
+        if left >= 0:  # all was read before
+            break
+    assert told == {False, True} and number > 5
+    assert main(["verify", str(tmp_path / "0" / "step-000000001")]) == 2

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import weft.graph
@@ -46,37 +47,59 @@ def _show(folder: Path, rows: list[Row], damaged: int) -> None:
 
 def _rows(folder: Path) -> Iterator[Row]:
     """All graphs, models and checkpoints in a folder, or below it."""
-    found = list(_places(folder)) if folder.is_dir() else []
+    found = [(place, rows) for place in _places(folder) if (rows := _rows_at(place))] if folder.is_dir() else []
     if not found:
         raise ConfigError(
             f"{folder} is no graph, trained model or folder of checkpoints, and has none: name a folder that Weft wrote"
         )
-    for place in found:
-        rows = [*(_graph_rows(place) if _is_graph(place) else ())]
-        rows += _checkpoint_rows(place) if any(place.glob("state.*")) else ()
+    for place, rows in found:
         at = "" if place == folder else f"{place.relative_to(folder)}/"
         yield from ((f"{at}{name}".rstrip("/") or "state", size, wrong) for name, size, wrong in rows)
+
+
+def _rows_at(place: Path) -> list[Row]:
+    """What a folder has; nothing, where it went before all was read, as a run removes its old checkpoints."""
+    rows: list[Row] = []
+    try:
+        rows += _graph_rows(place) if _is_graph(place) else ()
+        rows += _checkpoint_rows(place) if _is_checkpoint(place) else ()
+    except FileNotFoundError:
+        if place.exists():
+            raise
+    damaged = any(wrong for *_, wrong in rows)
+    return [] if damaged and not place.exists() else rows
 
 
 def _places(folder: Path) -> Iterator[Path]:
     """Folders that Weft wrote, but for hidden ones."""
 
     def fail(error: OSError) -> None:
-        raise error
+        if not isinstance(error, FileNotFoundError):
+            raise error
 
     met: set[str] = set()  # links may go in circles
     for at, below, _ in os.walk(folder, onerror=fail, followlinks=True):
         below[:] = sorted(name for name in below if not name.startswith("."))
         if (real := os.path.realpath(at)) in met:
             below.clear()
-        elif _is_graph(Path(at)) or any(Path(at).glob("state.*")):
+        elif _is_graph(Path(at)) or _is_checkpoint(Path(at)):
             yield Path(at)
         met.add(real)
 
 
 def _is_graph(place: Path) -> bool:
     """Other arrays may be anyone's, such as those of `weft embed`."""
-    return any(any(place.glob(name)) for name in (weft.graph.MANIFEST, "indptr.npy"))
+    return _has(place, weft.graph.MANIFEST) or _has(place, "indptr.npy")
+
+
+def _is_checkpoint(place: Path) -> bool:
+    return _has(place, "state.*")
+
+
+def _has(place: Path, name: str) -> bool:
+    with suppress(FileNotFoundError):  # it has gone
+        return any(place.glob(name))
+    return False
 
 
 def _graph_rows(folder: Path) -> Iterator[Row]:
