@@ -444,7 +444,13 @@ def test_rows_by_themselves_are_not_mixed(between):
     check_rows(Between(between), WIDTH)
 
 
-def test_a_convolution_may_ask_for_numbers():
+@pytest.mark.parametrize(
+    "scale",
+    [2.0, torch.tensor(2.0), nn.Parameter(torch.tensor(2.0)), torch.tensor([2.0])],
+    ids=["float", "tensor", "parameter", "of one"],
+)
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_convolution_may_ask_for_numbers(scale, learned):
     class Scaled(MessagePassing):
         def __init__(self):
             super().__init__(aggr="mean")
@@ -456,10 +462,11 @@ def test_a_convolution_may_ask_for_numbers():
     class Twice(nn.Module):
         def __init__(self):
             super().__init__()
-            self.conv = Scaled()
+            self.conv, self.log = Scaled(), nn.Parameter(torch.tensor(0.3))
+            self.scale = scale.double() if isinstance(scale, torch.Tensor) else scale
 
         def forward(self, x, edge_index):
-            return self.conv(x, edge_index, 2.0)
+            return self.conv(x, edge_index, self.scale * self.log.exp() if learned else self.scale)
 
     assert_equals_pyg(Twice())
 

@@ -261,7 +261,7 @@ class _OwnForward(Merge):
             # One more where there are as many edges, so that rows and edges are told apart by their number.
             rows = seen.num_src + (seen.num_src == seen.num_edges)
             for name, value in call.others.items():
-                if isinstance(value, Tensor) and not isinstance(value, Handle | nn.Parameter):
+                if isinstance(value, Tensor) and value.dim() and not isinstance(value, Handle | nn.Parameter):
                     options[name] = _more(value, rows) if len(value) == here.num_src else value
             edge_index = torch.stack([seen.src.long(), seen.dst().long()])
             with _OnBlock(call, edges, here.num_dst, rows):
