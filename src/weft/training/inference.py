@@ -115,10 +115,13 @@ def inferred(
 
 
 def _computed_in(model: nn.Module, dtype: torch.dtype | None) -> torch.dtype:
-    """The type of the arithmetic: the parameters', which is to be what was asked for."""
+    """The type of the arithmetic: that of all parameters, which is to be what was asked for."""
     found = next((p.dtype for p in model.parameters() if p.is_floating_point()), None)
     if found not in (None, *_TYPES):
         raise of_other_type(found, "inference computes in float32 or float64", "call model.float()")
+    other = next((p.dtype for p in model.parameters() if p.is_floating_point() and p.dtype != found), None)
+    if other is not None:
+        raise of_other_type(other, f"would be computed in {found}, as the first ones", f"call model.to({found})")
     if dtype not in (None, *_TYPES):
         raise ConfigError(
             f"dtype is {dtype}, and inference computes in float32 or float64: give one of these, or drop it"

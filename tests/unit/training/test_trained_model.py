@@ -343,6 +343,16 @@ def test_inference_in_other_types_is_refused(of, wrapped):
         infer(model, graph, dtype=of)
 
 
+def test_inference_of_parameters_of_two_types_is_refused():
+    with seeded(0):
+        model = GCN(4, 8, 2, 3)
+    model.convs[1].double()
+    told = r"of torch\.float64, and would be computed in torch\.float32, .*: call model\.to\(torch\.float32\)$"
+    with pytest.raises(ConfigError, match=told):
+        infer(model, plain(np.arange(12) % 3))
+    assert infer(model.double(), plain(np.arange(12) % 3)).outputs.dtype == np.float64
+
+
 def test_models_that_were_saved_in_other_types_are_computed_in_those_of_their_settings(tmp_path):
     graph = plain(np.arange(12) % 3)
     settings = Settings.of(model="gcn", fanouts=[2, 2])
