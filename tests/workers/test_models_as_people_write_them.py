@@ -54,6 +54,7 @@ from weft.nn.conv.hops import DegreeHop
 from weft.partition import write_partitioned
 from weft.plan import Plan, Settings
 from weft.training import Notice, Trainer, make_model, set_up
+from weft.training.models import check_model
 from weft.training.objectives import links
 from weft.training.objectives.vertices import LossObjective
 
@@ -1751,11 +1752,25 @@ class Reshapes(Two):
         return x.reshape(x.size(0), 2, -1).flatten(1).relu()
 
 
+class Largest(Two):
+    """Asks for a number that no rows don't have, and makes nothing of it."""
+
+    def between(self, x):
+        x.max()
+        return x.relu()
+
+
 def test_a_model_that_can_not_take_no_rows_is_told_so(graphs):
     graph = open_graph(graphs / "1")
     assert weft.train(graph, Reshapes(SAGEConv), full_graph=True, epochs=1, evaluate_every=0).history
-    with pytest.raises(ModelError, match="not where a worker has none in a batch"):
-        weft.train(graph, Reshapes(SAGEConv), fanouts=(3, 2), epochs=1, evaluate_every=0)
+    assert weft.train(graph, Reshapes(SAGEConv), fanouts=(3, 2), batch_size=7, micro_batches=3, epochs=1).history
+    settings = Settings.of(fanouts=(3, 2))
+    with pytest.raises(
+        ModelError, match=r"none in a batch \(cannot reshape.*\): write the width out.*h\.flatten\(1\)$"
+    ):
+        check_model(settings, Reshapes(SAGEConv), graph.num_features, 2)
+    with pytest.raises(ModelError, match=r"none in a batch \(.*\), as what looks at all rows together, such as h\.max"):
+        check_model(settings, Largest(SAGEConv), graph.num_features, 2)
 
 
 def test_a_model_of_all_rows_runs_on_the_full_graph_by_one_worker(graphs):

@@ -273,10 +273,15 @@ def _walk(model: nn.Module, width: int | None, meet: Meet, there_are_rows: bool 
         depth = on(2)  # what is wrong there is told: that there are no rows may be wrong besides
         if there_are_rows:
             return depth
+        reason = reason_of(error.__cause__ or error)
+        remedy = (
+            ": write the width out, as in h.view(-1, heads, width), or h.flatten(1)"
+            if reason.startswith("cannot reshape") and reason.endswith("ambiguous")
+            else ", as what looks at all rows together, such as h.max(): that mixes the rows of different vertices; take "
+            "each row's own, as in h.max(dim=1)"
+        )
         raise ModelError(
-            f"{type(model).__name__} runs on rows, but not where a worker has none in a batch "
-            f"({reason_of(error.__cause__ or error)}), as what looks at all rows together, such as h.max(): that mixes the "
-            f"rows of different vertices; take each row's own, as in h.max(dim=1)"
+            f"{type(model).__name__} runs on rows, but not where a worker has none in a batch ({reason}){remedy}"
         ) from error
 
 

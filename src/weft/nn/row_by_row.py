@@ -78,7 +78,8 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
             if whole.generators != part.generators:
                 whole, part = _undisturbed(whole, tried, _SOME), _undisturbed(part, tried, _PART)
             _check(model, whole, part, tried, several, " in training" if training else "")
-    check_without_rows(model, width)
+    if several:
+        check_without_rows(model, width)
 
 
 def _undisturbed(trial: _Trial, tried: Callable[..., _Trial], rows: int) -> _Trial:
