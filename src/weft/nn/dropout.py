@@ -33,6 +33,16 @@ def dropped(x: Tensor, p: float, row_keys: Tensor, key: int, inplace: bool = Fal
     return x.mul_(mask) if inplace else x * mask
 
 
+DROPOUTS = F.dropout, torch.dropout  # whose third argument is called `training` and `train`
+
+
+def asked(
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False, train: bool = True
+) -> tuple[Tensor, float, bool]:
+    """What one of them is asked for: rows, how many of their numbers are dropped (none in eval mode), and in place?"""
+    return input, p if training and train else 0.0, inplace
+
+
 def edge_keys(dst_keys: Tensor, dst: Tensor, places: Tensor) -> Tensor:
     """A key for each edge, of its destination and its place in the destination's list: the same on any worker."""
     return dst_keys[dst.long()] * 0x9E3779B97F4A7C1 + places
@@ -49,16 +59,14 @@ class OtherDropout(TorchFunctionMode):
     """Within it dropout is another; `dropped` is told of what is dropped in training."""
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func in (F.dropout, torch.dropout):
-            return self._dropout(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+        if func not in DROPOUTS:
+            return func(*args, **(kwargs or {}))
+        x, p, inplace = asked(*args, **(kwargs or {}))
+        return self.dropped(x, p, inplace) if p else x
 
     def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
         """What is left of x."""
         raise NotImplementedError
-
-    def _dropout(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
-        return self.dropped(input, p, inplace) if training and p else input
 
 
 class KeyedDropout(OtherDropout):

@@ -234,7 +234,10 @@ class LeftOut(TorchFunctionMode):
         self._functions = functions
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        return args[0] if func in self._functions else func(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if func in self._functions:
+            return args[0] if args else kwargs["input"]
+        return func(*args, **kwargs)
 
 
 def _outputs(model: nn.Module, width: int | None, widths: Widths, way: _Way) -> Noted:

@@ -22,7 +22,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
-from weft.nn.dropout import COMPUTED_AGAIN, dropped
+from weft.nn.dropout import COMPUTED_AGAIN, DROPOUTS, asked, dropped
 from weft.nn.forwards import Arguments, arguments_of, no_rows, not_of_vertices, taken_by
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.serving import serving
@@ -196,8 +196,8 @@ class Rows(Tensor):
             size = run.sizes[depth]
             args = _trimmed(args, depth, run)
             kwargs = {name: _trimmed(value, depth, run) for name, value in kwargs.items()}
-            if func in (F.dropout, torch.dropout):
-                return Rows.of(_keyed_dropout(run, depth, *args, **kwargs), depth, run)
+            if func in DROPOUTS:
+                return Rows.of(_keyed_dropout(run, depth, *asked(*args, **kwargs)), depth, run)
             if func is F.batch_norm and size == 1:
                 args, kwargs = by_running_averages(*args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear and "input" not in kwargs else func(*args, **kwargs)
@@ -364,10 +364,8 @@ def _is_edge_index(value: object) -> bool:
     return isinstance(value, Handle) and value.stands_for == "edge_index"
 
 
-def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, training: bool = True, inplace: bool = False) -> Tensor:
-    if not training or p == 0:
-        return x
-    return dropped(x, p, run.keys[depth], run.next_dropout(), inplace)
+def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, inplace: bool) -> Tensor:
+    return dropped(x, p, run.keys[depth], run.next_dropout(), inplace) if p else x
 
 
 def running_averages(model: nn.Module) -> dict[str, Tensor]:

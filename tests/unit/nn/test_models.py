@@ -501,6 +501,51 @@ def test_dropout_does_not_depend_on_the_batch(name):
     assert not torch.allclose(run_model(model, graph, x, torch.arange(50), 2, key=(8,)), together)
 
 
+def by_its_arguments(x, p, training):
+    return F.dropout(input=x, p=p, training=training)
+
+
+def by_torch(x, p, training):
+    return torch.dropout(x, p, train=training)
+
+
+def by_torch_and_its_arguments(x, p, training):
+    return torch.dropout(train=training, p=p, input=x)
+
+
+class DropsBy(MessagePassing):
+    """Drops of its edges, and the model of its rows, by any function of torch that does."""
+
+    def __init__(self, drop):
+        super().__init__(aggr="mean")
+        self.drop = drop
+
+    def forward(self, x, edge_index):
+        return self.propagate(edge_index, x=self.drop(x, 0.3, self.training)) + x
+
+    def message(self, x_j):
+        return self.drop(x_j, 0.5, self.training)
+
+
+@pytest.mark.parametrize("drop", [by_its_arguments, by_torch, by_torch_and_its_arguments])
+def test_dropout_is_the_same_by_whatever_name_its_arguments_are_given(drop):
+    class Net(nn.Module):
+        def __init__(self, drop):
+            super().__init__()
+            self.conv, self.drop = DropsBy(drop), drop
+
+        def forward(self, x, edge_index):
+            return self.drop(self.conv(x, edge_index), 0.4, self.training)
+
+    graph, x, seeds = make_graph()[0], rand(120, WIDTH), torch.arange(50)
+    check_rows(Net(drop), WIDTH, several=True)
+    for training in (True, False):
+        usual, other = (
+            run_model(Net(by).double().train(training), graph, x, seeds, 1, key=(7,)) for by in (F.dropout, drop)
+        )
+        assert torch.equal(usual, other) and bool((usual == 0).any()) == training
+
+
 def test_dropout_inside_black_boxes_does_not_depend_on_the_batch():
     class Dropping(MessagePassing):
         def __init__(self):

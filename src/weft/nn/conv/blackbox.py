@@ -18,7 +18,7 @@ from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself, in_mode
-from weft.nn.dropout import dropped, edge_keys
+from weft.nn.dropout import DROPOUTS, asked, dropped, edge_keys
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
@@ -210,7 +210,7 @@ def _is_of_edges(
         out = own_forward(conv, taken[at], ends[:, by_destination], given)
         return out[at][: tried.compared] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
 
-    left_out = LeftOut(F.batch_norm, F.dropout) if training else nullcontext()
+    left_out = LeftOut(F.batch_norm, *DROPOUTS) if training else nullcontext()
     with torch.no_grad(), in_mode(conv, training), state_kept(conv), Draws() as drawn, left_out:
         alone, *beside = (forward(*graph) for graph in tried.graphs())
     if alone is None or (training and drawn.shapes):
@@ -371,8 +371,8 @@ class _OnBlock(TorchFunctionMode):
         kwargs = kwargs or {}
         if func is F.batch_norm:
             return self._batch_norm(*args, **kwargs)
-        if func is F.dropout:
-            return self._dropout(*args, **kwargs)
+        if func in DROPOUTS:
+            return self._dropout(*asked(*args, **kwargs))
         out = func(*args, **kwargs)
         if func in _JOINING and out.dim() == 2 and len(out) == 2 and out.dtype == torch.int64:
             self._joined = out
@@ -396,9 +396,9 @@ class _OnBlock(TorchFunctionMode):
         others = others if weight is None else others * weight.view(mean.shape)
         return torch.cat([own, others if bias is None else others + bias.view(mean.shape)])
 
-    def _dropout(self, x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    def _dropout(self, x: Tensor, p: float, inplace: bool) -> Tensor:
         call = self._call
-        if not training or p == 0:
+        if not p:
             return x
         keys = self._keys(x) if call.run.keys else None
         if (
