@@ -17,12 +17,13 @@ from weft.nn.conv.blackbox import BlackBox
 from weft.nn.conv.declared import Declared, split_of
 from weft.nn.convolution import Call, Convolution, does_as_its_class
 from weft.nn.depths import Joined, Passage, check_can_run, edge_arguments, edge_values_there, passage, walk
+from weft.nn.forwards import of_edges, of_vertices
 from weft.nn.handles import EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import plain_state
-from weft.nn.rows import Pass, call_model
+from weft.nn.rows import Pass, call_model, is_foreign
 from weft.nn.serving import serving
 from weft.placements import Program
-from weft.sampling import Sample
+from weft.sampling import Sample, Topology
 
 _AGGREGATIONS = {"add": SumAggregation, "sum": SumAggregation, "mean": MeanAggregation, "max": MaxAggregation}
 _STEPS = ("propagate", "message", "aggregate", "message_and_aggregate", "update", "edge_update")
@@ -155,12 +156,25 @@ def convolve(
     )
     if not served and not isinstance(convolution, BlackBox):
         convolution = BlackBox.instead_of(convolution)
+    if program.graph is not None:
+        _check_foreign(conv, others, program.graph)
     if layer.here.drawn is not None:
         _check_adds_up(convolution)
     out = convolution.run(Call(conv, x, depth, layer, program, run, weight, types, others))
     if len(out) != layer.num_dst:
         raise ModelError(f"{conv} gave {len(out)} rows for {layer.num_dst} vertices: one row each is needed")
     return out
+
+
+def _check_foreign(conv: MessagePassing, given: Mapping[str, object], graph: Topology) -> None:
+    """Refuse values that a model holds of each edge, or vertex, whose order is another one here; unless all are alike."""
+    for name, value in given.items():
+        if not is_foreign(value):
+            continue
+        each_edge, renumbered = len(value) == len(graph.indices), graph.original_ids is not None
+        each_vertex = renumbered and len(value) == len(graph.indptr) - 1
+        if (each_edge or each_vertex) and not bool((value == value[:1]).all()):
+            raise ModelError((of_edges if each_edge else of_vertices)(f"{conv} is given {name}", value))
 
 
 def convolution_of(conv: MessagePassing) -> Convolution:

@@ -69,3 +69,21 @@ def not_of_vertices(x: object) -> str:
         f"index_select; a map by type of vertices is sum((node_type == kind)[:, None] * "
         f"linear(x) for kind, linear in enumerate(linears)))"
     )
+
+
+def of_edges(name: str, values: Tensor) -> str:
+    """Why a convolution can't have values of edges that a model holds itself, and what to do."""
+    return (
+        f"{name} ({[*values.shape]}) that does not come of the graph, whose edges are in another order here "
+        f"than in edge_index, and some of them at a time: give these values to the graph (edge_weight, edge_attr or "
+        f"edge_type), let the model's forward take them by that name, and hand them on"
+    )
+
+
+def of_vertices(name: str, values: Tensor) -> str:
+    """The same of values of vertices, where these have other numbers than they were given."""
+    return (
+        f"{name} ({[*values.shape]}) that does not come of its vertices' rows, but has one for each of the "
+        f"graph's vertices, which partitioning has numbered anew: make these values features of the graph, and hand on "
+        f"columns of the rows that come into the model's forward"
+    )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,7 +23,7 @@ from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
 from weft.nn.dropout import COMPUTED_AGAIN, DROPOUTS, asked, dropped
-from weft.nn.forwards import Arguments, arguments_of, no_rows, not_of_vertices, taken_by
+from weft.nn.forwards import Arguments, arguments_of, no_rows, not_of_vertices, of_edges, taken_by
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
 from weft.nn.serving import serving
 from weft.operations import linear
@@ -317,6 +317,9 @@ class _Bound:
             x = x[0]
         if not isinstance(x, Rows):
             raise ModelError(f"{self._conv} was called with {not_of_vertices(x)}")
+        for name in (*EDGE_ARGUMENTS, ATTRIBUTES):
+            if is_foreign(value := given.get(name)) and len(value) != 1:
+                raise ModelError(of_edges(f"{self._conv} is given {name}", value))
         if (unrolled := _unrolled(self._conv)) is not None:
             kind, module = unrolled
             hop = _Bound(module, self._run, self._answer)
@@ -358,6 +361,11 @@ def _unrolled(conv: MessagePassing) -> _Unrolled:
         _UNROLLED[conv] = (kind, kind.hop_of(conv)) if kind is not None and kind.unrolls else None
     found = _UNROLLED[conv]
     return found if found is not None and found[0].takes_apart(conv, found[1]) else None
+
+
+def is_foreign(value: object) -> TypeGuard[Tensor]:
+    """Is it a list that does not come of the vertices' rows, nor of the graph's edges?"""
+    return isinstance(value, Tensor) and not isinstance(value, Handle | Rows) and value.dim() > 0
 
 
 def _is_edge_index(value: object) -> bool:

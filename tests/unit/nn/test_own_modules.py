@@ -3,6 +3,7 @@
 import copy
 import inspect
 import random
+import re
 from contextlib import closing, nullcontext
 
 import numpy as np
@@ -10,7 +11,17 @@ import pytest
 import torch
 from test_models import CLASSES, WIDTH, assert_equals_pyg, make_graph, rand
 from torch import nn
-from torch_geometric.nn import GATConv, GCNConv, Linear, MessagePassing, SAGEConv
+from torch_geometric.nn import (
+    GATConv,
+    GCNConv,
+    GraphConv,
+    Linear,
+    MessagePassing,
+    RGCNConv,
+    SAGEConv,
+    TAGConv,
+    TransformerConv,
+)
 
 from weft.errors import ModelError
 from weft.exchange import simulate
@@ -265,6 +276,123 @@ def test_a_table_is_compared_where_it_is_written_into_alone(monkeypatch, writes)
         check_rows(model, WIDTH, 3)
     assert compared and (max(compared) >= model.table.numel()) == writes
     assert torch.equal(model.table, torch.ones(500, WIDTH))
+
+
+class Held(nn.Module):
+    """Hands its convolution values that it holds itself."""
+
+    def __init__(self, conv, values):
+        super().__init__()
+        self.conv, self.values = conv, nn.Parameter(values, values.is_floating_point())
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index, self.values)
+
+
+class LooksUp(MessagePassing):
+    """Multiplies what an edge brings by numbers that are its own, or its source's."""
+
+    def __init__(self, of_edges=False):
+        super().__init__(aggr="mean")
+        self.lin, self.of_edges = nn.Linear(WIDTH, CLASSES), of_edges
+
+    def forward(self, x, edge_index, numbers):
+        each = numbers if self.of_edges else numbers[edge_index[0] % len(numbers)]
+        return self.propagate(edge_index, x=self.lin(x), each=each)
+
+    def message(self, x_j, each):
+        return each * x_j
+
+
+class Ones(nn.Module):
+    """Hands its convolution a number for each row, and a weight for all edges."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = LooksUp(), GraphConv(CLASSES, CLASSES)
+
+    def forward(self, x, edge_index):
+        return self.second(self.first(x, edge_index, torch.ones(len(x), 1)), edge_index, torch.tensor([0.5]))
+
+
+class Within(LooksUp):
+    """Holds these numbers itself."""
+
+    def __init__(self, how, values):
+        super().__init__(of_edges=True)
+        if how == "buffer":
+            self.register_buffer("weights", values)
+        else:
+            self.weights = nn.Parameter(values) if how == "parameter" else values
+
+    def forward(self, x, edge_index):
+        return super().forward(x, edge_index, self.weights)
+
+
+class Only(nn.Module):
+    """One convolution."""
+
+    def __init__(self, conv):
+        super().__init__()
+        self.conv = conv
+
+    def forward(self, x, edge_index):
+        return self.conv(x, edge_index)
+
+
+class TestValuesThatAModelHolds:
+    @pytest.mark.parametrize(
+        ("conv", "shape", "named"),
+        [
+            (lambda: GraphConv(WIDTH, CLASSES), (700,), "edge_weight"),
+            (lambda: GCNConv(WIDTH, CLASSES), (700,), "edge_weight"),
+            (lambda: TAGConv(WIDTH, CLASSES, K=1), (700,), "edge_weight"),
+            (lambda: TransformerConv(WIDTH, CLASSES, edge_dim=1), (700, 1), "edge_attr"),
+            (lambda: RGCNConv(WIDTH, CLASSES, 3), (700,), "edge_type"),
+        ],
+    )
+    def test_of_each_edge_are_refused_before_anything_is_run(self, conv, shape, named):
+        values = torch.zeros(shape, dtype=torch.int64) if named == "edge_type" else torch.rand(shape)
+        told = (
+            rf"^{conv().__class__.__name__}\(.*\) is given {named} \({re.escape(str([*shape]))}\) that does not come of"
+        )
+        with pytest.raises(ModelError, match=f"{told} the graph.*: give these values to the graph"):
+            walk(Held(conv(), values), WIDTH)
+
+    @pytest.mark.parametrize("of_edges", [True, False])
+    def test_are_refused_where_they_would_be_paired_with_others(self, of_edges):
+        graph, edge_index = make_graph()
+        x, sample = rand(120, WIDTH), NeighborSampler(graph, [-1]).sample(torch.arange(120), 0, 0)
+        model = Held(LooksUp(of_edges), rand(700 if of_edges else 120, 1)).double()
+        if not of_edges:
+            torch.testing.assert_close(BlockModel(model)(x, sample), model(x, edge_index))
+        graph.original_ids = np.arange(120)[::-1].copy()
+        with pytest.raises(ModelError, match=r"is given numbers \(\[(700|120), 1\]\) that does not come of"):
+            BlockModel(model)(x, sample)
+
+    @pytest.mark.parametrize("how", ["parameter", "buffer", "attribute"])
+    def test_are_refused_within_a_convolution_too(self, how):
+        model, x = Within(how, rand(700, 1)).double(), rand(120, WIDTH)
+        sample = NeighborSampler(make_graph()[0], [-1]).sample(torch.arange(120), 0, 0)
+        with pytest.raises(
+            ModelError, match=r"^Within\(\) holds weights \(\[700, 1\]\) that does not come of the graph"
+        ):
+            BlockModel(Only(model))(x, sample)
+
+    def test_are_taken_where_a_matrix_has_as_many_rows_as_there_are_edges(self):
+        graph, edge_index = make_graph()
+        conv, x = GraphConv(WIDTH, CLASSES, aggr="max"), rand(120, WIDTH)
+        conv.lin_rel = nn.Sequential(nn.Linear(WIDTH, 700), nn.Linear(700, CLASSES))
+        sample = NeighborSampler(graph, [-1]).sample(torch.arange(120), 0, 0)
+        model = Only(conv).double()
+        torch.testing.assert_close(BlockModel(model)(x, sample), model(x, edge_index))
+
+    def test_are_taken_where_all_are_alike(self):
+        graph, edge_index = make_graph()
+        graph.original_ids = np.arange(120)[::-1].copy()
+        x, sample = rand(120, WIDTH), NeighborSampler(graph, [-1, -1]).sample(torch.arange(120), 0, 0)
+        model = Ones().double()
+        torch.testing.assert_close(BlockModel(model)(x, sample), model(x, edge_index))
 
 
 class TestRefusals:

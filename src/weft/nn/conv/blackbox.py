@@ -12,17 +12,18 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, reason_of
+from weft.errors import ModelError, WeftError, reason_of
 from weft.keys import generator
 from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself, in_mode
 from weft.nn.dropout import DROPOUTS, asked, dropped, edge_keys
+from weft.nn.forwards import of_edges
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.kept_state import state_kept
 from weft.nn.row_by_row import LeftOut, other_parameters
-from weft.nn.rows import by_running_averages
+from weft.nn.rows import by_running_averages, is_foreign
 from weft.nn.small_graph import alike
 from weft.nn.surroundings import surroundings
 from weft.operations import Draws
@@ -44,6 +45,7 @@ class BlackBox(Convolution):
         super().__init__(conv)
         self._further = dict[object, bool]()  # does it look at edges of sources? By what it is given, once tried
         self._numbers_lone = False
+        self._whole = set[int]()  # numbers of edges of whole graphs that it was looked at on
 
     @classmethod
     def instead_of(cls, other: Convolution) -> Convolution:
@@ -61,11 +63,14 @@ class BlackBox(Convolution):
         Refused: one that looks further; or treats vertices without edges by their numbers, as loops up to the last edge
         do, where there are any.
         """
+        kinds = getattr(call.program.graph, "num_edge_types", 1)
         if block.num_src == block.num_dst or not block.num_edges:
+            if block.num_edges not in self._whole:
+                self._check_held(block, lambda: _always_of_edges(self.conv, block, x, options(), kinds, _OWN))
+                self._whole.add(block.num_edges)
             return False
         given = frozenset(call.others), call.edge_weight, call.edge_type
         if given not in self._further:
-            kinds = getattr(call.program.graph, "num_edge_types", 1)
             self._further[given] = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise ModelError(
@@ -73,6 +78,19 @@ class BlackBox(Convolution):
                 f"batches number vertices otherwise: {_GIVE_EDGES}"
             )
         return self._further[given]
+
+    def _check_held(self, block: Block, tried: Callable[[], bool]) -> None:
+        """Refuse values of each edge that it holds: it has as many numbers as there are edges, and fails on fewer edges."""
+        conv, attributes = self.conv, (named for module in self.conv.modules() for named in vars(module).items())
+        for name, value in (*conv.named_parameters(), *conv.named_buffers(), *attributes):
+            if not (is_foreign(value) and len(value) == block.num_edges) or bool((value == value[:1]).all()):
+                continue
+            try:
+                tried()
+            except WeftError:  # of what the whole graph is no matter for
+                return
+            except Exception as error:
+                raise ModelError(of_edges(f"{conv} holds {name}", value)) from error
 
     def _looked(self, is_of_edges: Callable[..., bool]) -> bool:
         """Tried: does it look at edges of sources?"""
