@@ -48,6 +48,15 @@ class SlicesError(ModelError):
     """A model that can't be run on slices of its inputs."""
 
 
+class AllRowsError(ModelError):
+    """A model that can only be run on all vertices at once."""
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        """`remedy`: where it is run on some at a time."""
+        super().__init__(f"{reason}: {remedy}" if remedy else reason)
+        self.reason = reason
+
+
 class ClusterError(WeftError):
     """Workers that can't be started, are missing or stopped answering."""
 

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils.hooks import RemovableHandle
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError
+from weft.errors import AllRowsError, ModelError
 from weft.keys import drawing_alone, generator
 from weft.nn.depths import (
     DEEPEST,
@@ -124,10 +124,10 @@ def _check(
         except ModelError:  # it does not run on what is no number
             return
     if mixing is not None:
-        raise ModelError(
+        raise AllRowsError(
             f"{mixing} mixes the rows of different vertices{when}, so that a vertex's results would hang on what else is "
-            f"in its batch: normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with "
-            f"one worker"
+            f"in its batch",
+            "normalise by vertex (LayerNorm(mode='node')) or by BatchNorm, or set full_graph = true with one worker",
         )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 
 from weft.devices import device_of_model
-from weft.errors import ConfigError
+from weft.errors import AllRowsError, ConfigError
 from weft.exchange import Communicator, Owners
 from weft.features import gather
 from weft.graph import Features, Graph, vertex_ranges
@@ -68,7 +69,8 @@ def infer(
 
     `dtype`: of the arithmetic, float32 or float64; None: the model's. `threads`: 0 is one for each core that it may use.
     Rows of all vertices are kept in memory up to `memory` (bytes, or text such as "2GB"), beyond that in temporary files
-    under `scratch`. Of a link predictor it is the encoder that runs.
+    under `scratch`; but of a model that mixes rows all are computed at once in memory, which is told where they are many.
+    Of a link predictor it is the encoder that runs.
     """
     model = encoder_of(model)
     check_can_run(model)
@@ -105,13 +107,18 @@ def inferred(
         if isinstance(model, Decoupled):
             with torch.no_grad():
                 return _infer_decoupled(model, graph, features, dtype)
-        if len(pieces_of(graph)) > 1:
-            check_rows(model, graph.num_features)
+        layers, count = Layerwise(model, graph, features, dtype, threads), graph.num_vertices
+        given, pieces = partial(given_rows, features, dtype=dtype, threads=threads), _Pieces.of(graph)
+        try:
+            if len(pieces.of_edges) > 1:
+                check_rows(model, graph.num_features)
+            with torch.no_grad():
+                return _infer_layerwise(layers, pieces, given, threads, _Store(count, limit, scratch))
+        except AllRowsError as error:
+            reason = error.reason
+        warnings.warn(f"all {count:,} vertices are computed at once, in memory, as in PyG, for {reason}", stacklevel=2)
         with torch.no_grad():
-            store = _Store(graph.num_vertices, limit, scratch)
-            layers = Layerwise(model, graph, features, dtype, threads)
-            given = partial(given_rows, features, dtype=dtype, threads=threads)
-            return _infer_layerwise(layers, graph, given, threads, store)
+            return _infer_layerwise(layers, _Pieces.whole(count), given, threads, _Store(count, limit, scratch))
 
 
 def _computed_in(model: nn.Module, dtype: torch.dtype | None) -> torch.dtype:
@@ -138,6 +145,24 @@ def pieces_of(graph: Graph) -> list[tuple[int, int]]:
     return list(vertex_ranges(graph.indptr, _EDGES, ROWS))
 
 
+class _Pieces(NamedTuple):
+    """What is computed at a time."""
+
+    of_rows: list[slice]  # vertices whose row-wise parts are
+    of_edges: list[tuple[int, int]]  # and whose edges are gone over
+
+    @classmethod
+    def of(cls, graph: Graph) -> "_Pieces":
+        """In bounded memory."""
+        count = graph.num_vertices
+        return cls([slice(first, min(first + ROWS, count)) for first in range(0, count, ROWS)], pieces_of(graph))
+
+    @classmethod
+    def whole(cls, count: int) -> "_Pieces":
+        """All at once."""
+        return cls([slice(0, count)], [(0, count)])
+
+
 def _infer_decoupled(model: Decoupled, graph: Graph, features: Features, dtype: torch.dtype) -> Inference:
     """All vertices at once; `entering` gets the rows that enter the mixing."""
     owners, plan = Owners(np.array([0, graph.num_vertices])), tp_decoupled(model.depth)
@@ -155,17 +180,15 @@ def given_rows(features: Features, ids: Tensor, dtype: torch.dtype, threads: int
 
 
 def _infer_layerwise(
-    layers: Layerwise, graph: Graph, given: Callable[[Tensor], Tensor], threads: int, store: "_Store"
+    layers: Layerwise, pieces: _Pieces, given: Callable[[Tensor], Tensor], threads: int, store: "_Store"
 ) -> Inference:
     """All convolutions, and what comes after the last one."""
     computed: list[np.ndarray] = []  # the convolutions' results so far
     entered: np.ndarray | None = np.empty(0)  # the rows before the last one; None: the features
     pending = list[Pending]()  # the one that is due, if any
-    count = graph.num_vertices
-    chunks = [slice(first, min(first + ROWS, count)) for first in range(0, count, ROWS)]
 
     def inputs() -> Iterator[Tensor]:
-        for some in chunks:
+        for some in pieces.of_rows:
             reached = layers.up_to_next(some, computed)
             if isinstance(reached, Pending):
                 pending[:], reached = [reached], reached.inputs
@@ -175,18 +198,18 @@ def _infer_layerwise(
         pending[:] = [one for one in [layers.up_to_next(some, ())] if isinstance(one, Pending)]
         return bool(pending) and layers.takes_features(pending[0], some)
 
-    if all(map(takes_features, chunks)):
+    if all(map(takes_features, pieces.of_rows)):
         entered = None
-        computed.append(store.filled(layers.convolved(pending[0], some, given) for some in pieces_of(graph)))
+        computed.append(store.filled(layers.convolved(pending[0], some, given) for some in pieces.of_edges))
     while True:
         pending.clear()
         rows = store.filled(inputs())
         if not pending:
             if entered is None:
-                entered = store.filled(given(torch.arange(some.start, some.stop)) for some in chunks)
+                entered = store.filled(given(torch.arange(some.start, some.stop)) for some in pieces.of_rows)
             return Inference(rows, entered)
         entered, there = rows[:, : pending[0].columns], partial(gather, rows, threads=threads)
-        computed.append(store.filled(layers.convolved(pending[0], some, there) for some in pieces_of(graph)))
+        computed.append(store.filled(layers.convolved(pending[0], some, there) for some in pieces.of_edges))
 
 
 def _as_array(rows: Tensor) -> np.ndarray:

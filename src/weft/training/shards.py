@@ -6,7 +6,8 @@ numbers are those of `infer`, bit by bit: pieces end where its own do.
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 import weft
-from weft.errors import ConfigError
+from weft.errors import AllRowsError, ConfigError, ModelError
 from weft.graph import (
     Graph,
     ProgressCallback,
@@ -54,7 +55,8 @@ def embed_by_tasks(
     if isinstance(encoder, Decoupled):
         raise ConfigError("a decoupled model computes all vertices at once: embed without --on ray")
     if len(pieces_of(graph)) > 1:
-        check_rows(encoder, graph.num_features)
+        with _some_at_a_time():
+            check_rows(encoder, graph.num_features)
     out, link = Path(os.path.realpath(out)), settings.of_links
     place = graph.remote.url if graph.remote else str(graph.path.absolute())
     job = {"graph": place, "model": str(model.absolute()), "what": what, "link": link}
@@ -75,6 +77,15 @@ def embed_by_tasks(
                 shutil.copyfile(work.place("shards", index) / "part.parquet", beside / f"part-{index:05}.parquet")
     forget_steps(out)
     return graph.num_vertices
+
+
+@contextmanager
+def _some_at_a_time() -> Iterator[None]:
+    """A model that needs the rows of all vertices at once is one for a single process."""
+    try:
+        yield
+    except AllRowsError as error:
+        raise ModelError(f"{error.reason}: embed without --on ray, by one process") from error
 
 
 def infer_task(folder: Path, run: str, stage: str, index: int) -> TaskResult:
@@ -188,7 +199,7 @@ def _rows(call: int, work: Work, index: int, out: Path) -> TaskResult:
 def _edges(call: int, work: Work, index: int, out: Path) -> TaskResult:
     """Some results of a convolution."""
     loaded, inputs = _Loaded.of(work), _inputs(work, call)
-    with torch.no_grad():
+    with torch.no_grad(), _some_at_a_time():
         pending = loaded.layers.up_to_next(slice(0, 1), _computed(work, call))
         assert isinstance(pending, Pending)
         some = loaded.pieces[index]

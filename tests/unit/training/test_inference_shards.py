@@ -1,10 +1,13 @@
 """Inference by tasks: the table of `weft embed`, in files; stopped, it goes on."""
 
+import inspect
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import torch
 from tasks_here import here
-from torch_geometric.nn import GIN
+from torch_geometric.nn import GIN, ChebConv, Sequential
 
 import weft
 from weft.cli import main
@@ -205,11 +208,52 @@ def test_decoupled_models_are_refused(graph, tmp_path):
         embed_by_tasks(graph, kept, "predictions", tmp_path / "out", infer_here)
 
 
-def test_models_that_mix_rows_are_refused_where_edges_alone_are_too_many_at_once(graph, monkeypatch):
-    monkeypatch.setattr(inference, "ROWS", 1000)
+def chebyshev(width, out):
+    lines = (ChebConv(width, 8, 3), "x, edge_index -> x"), (ChebConv(8, out, 3), "x, edge_index -> x")
+    return Sequential("x, edge_index", [*lines])
+
+
+def normed(width, out):
+    return GIN(width, 8, 2, out, norm="GraphNorm")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(normed, "GINConv.* mixes the rows of different"), (chebyshev, "ChebConv.* looks further than")],
+)
+@pytest.mark.parametrize(("rows", "edges"), [(1000, 700), (128, 10_000)])
+def test_models_of_all_rows_are_inferred_at_once_which_is_told(graph, monkeypatch, make, reason, rows, edges):
+    monkeypatch.setattr(inference, "ROWS", rows)
+    monkeypatch.setattr(inference, "_EDGES", edges)
     with seeded(0):
-        model = GIN(12, 8, 2, 4, norm="GraphNorm")
-    with pytest.raises(ModelError, match="mixes the rows of different vertices"):
-        weft.infer(model, graph)
+        model = make(12, 4).eval()
+    ends = np.stack([graph.indices, np.repeat(np.arange(600), np.diff(graph.indptr))]).astype(np.int64)
+    with torch.no_grad():
+        expected = model(torch.from_numpy(graph.features[:]), torch.from_numpy(ends))
+    with pytest.warns(
+        UserWarning, match=f"^all 600 vertices are computed at once, in memory, as in PyG, for .*{reason}"
+    ):
+        found = weft.infer(model, graph)
+    torch.testing.assert_close(torch.from_numpy(found.outputs), expected, rtol=1e-4, atol=1e-5)
+    assert found.embeddings.shape == (600, 8)
+
+
+def test_models_of_all_rows_are_inferred_where_these_are_few_and_nothing_is_told(graph, monkeypatch, recwarn):
+    monkeypatch.setattr(inference, "ROWS", 1000)
     monkeypatch.setattr(inference, "_EDGES", 10_000)
+    with seeded(0):
+        model = normed(12, 4)
     weft.infer(model, graph)
+    assert not [warning for warning in recwarn if "at once" in str(warning.message)]
+
+
+@pytest.mark.parametrize("make", ["normed", "chebyshev"])
+def test_tasks_refuse_models_of_all_rows(graph, tmp_path, make):
+    (tmp_path / "own.py").write_text(
+        "from torch_geometric.nn import GIN, ChebConv, Sequential\n\n\n" + inspect.getsource(globals()[make])
+    )
+    kept = trained(graph, tmp_path / "model", model=f"{tmp_path / 'own.py'}:{make}", full_graph=True)
+    with pytest.raises(ModelError, match=r"(mixes the rows|looks further) .*: embed without --on ray, by one process$"):
+        embed_by_tasks(graph, kept, "predictions", tmp_path / "out", infer_here)
+    with pytest.warns(UserWarning, match="all 600 vertices are computed at once"):
+        by_one_process(graph, kept, "predictions", tmp_path)

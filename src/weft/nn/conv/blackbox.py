@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
-from weft.errors import ModelError, WeftError, reason_of
+from weft.errors import AllRowsError, ModelError, WeftError, reason_of
 from weft.keys import generator
 from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
@@ -73,9 +73,10 @@ class BlackBox(Convolution):
         if given not in self._further:
             self._further[given] = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
-            raise ModelError(
+            raise AllRowsError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
-                f"batches number vertices otherwise: {_GIVE_EDGES}"
+                f"batches number vertices otherwise",
+                _GIVE_EDGES,
             )
         return self._further[given]
 
@@ -96,10 +97,11 @@ class BlackBox(Convolution):
         """Tried: does it look at edges of sources?"""
         further = not self._always(is_of_edges, _OWN)
         if further and not self._always(is_of_edges, _NEIGHBOURS):
-            raise ModelError(
+            raise AllRowsError(
                 f"{self.conv} looks further than at the edges of each vertex and of its neighbours (at more hops, at edges "
                 f"by their sources, at all rows or edges at once, or at the numbers of vertices), which batches don't have, "
-                f"nor one worker of several: set full_graph = true with one worker, or build it of one hop"
+                f"nor one worker of several",
+                "set full_graph = true with one worker, or build it of one hop",
             )
         with suppress(Exception):  # what fails on vertices without edges is told of where they are met
             self._numbers_lone |= not is_of_edges(_LONE)
