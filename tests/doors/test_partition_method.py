@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from exactness import HOME, check_exact, make_parts, sage
 
 from weft import cli, register
@@ -155,6 +156,16 @@ def test_a_method_is_not_called_auto():
         (np.zeros(60), "owners are of type float64: give whole numbers"),
         (np.zeros(5, dtype=int), r"owners have shape \(5,\)"),
         (None, r"owners have shape \(\)"),
+        (
+            (np.zeros(60, dtype=int), 5),
+            r"owners are no array of whole numbers \(.*\): give the part of each of 60 vertices",
+        ),
+        ([0, [1]] * 30, r"owners are no array of whole numbers \(.*\): give the part of each of 60 vertices"),
+        (
+            torch.zeros(60, requires_grad=True),
+            r"owners are no array of whole numbers \(.*\): give the part of each of 60",
+        ),
+        (np.ma.masked_array(np.zeros(60, dtype=int), np.arange(60) < 7), "owners are masked for 7 vertices"),
     ],
 )
 def test_owners_that_are_none_are_not_written(tmp_path, owners, words):

@@ -6,7 +6,7 @@ from typing import NotRequired, TypedDict
 import numpy as np
 
 from weft import _kernels
-from weft.errors import ConfigError
+from weft.errors import ConfigError, reason_of
 from weft.graph import SPLITS, Graph
 from weft.partition.goal import normalised_shares
 
@@ -69,11 +69,17 @@ def _balance(values: np.ndarray, targets: np.ndarray) -> float:
 
 def check_owners(graph: Graph, owners: np.ndarray, parts: int) -> np.ndarray:
     """The owners as kernels read them, [vertices] int32; refused where they are none of this graph and these parts."""
-    owners = np.asarray(owners)
+    each = f"give the part of each of {graph.num_vertices} vertices"
+    if unknown := np.ma.count_masked(owners) if isinstance(owners, np.ma.MaskedArray) else 0:
+        raise ConfigError(f"owners are masked for {unknown} vertices: {each}")
+    try:
+        owners = np.asarray(owners)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise ConfigError(f"owners are no array of whole numbers ({reason_of(error)}): {each}") from None
     if owners.shape == (graph.num_vertices,) and owners.dtype.kind not in "iu":
         raise ConfigError(f"owners are of type {owners.dtype}: give whole numbers")
     if owners.shape != (graph.num_vertices,):
-        raise ConfigError(f"owners have shape {owners.shape}: give the part of each of {graph.num_vertices} vertices")
+        raise ConfigError(f"owners have shape {owners.shape}: {each}")
     if owners.min() < 0 or owners.max() >= parts:
         raise ConfigError(f"owners run from {owners.min()} to {owners.max()}: parts are 0 to {parts - 1}")
     return np.ascontiguousarray(owners, dtype=np.int32)
