@@ -27,7 +27,7 @@ from weft.nn.depths import (
     output_width,
     takes_attributes,
 )
-from weft.nn.kept_state import state_kept
+from weft.nn.kept_state import KeptState, state_kept
 from weft.nn.rows import Rows, running_averages
 from weft.nn.small_graph import alike
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
@@ -187,13 +187,19 @@ def other_parameters(module: nn.Module) -> Iterator[None]:
 @contextmanager
 def tried_again(module: nn.Module) -> Iterator[None]:
     """The same; that the module does not run with them (some must be positive, it may be) is no error."""
-    with other_parameters(module):
-        try:
-            yield
-        except ModelError:
-            raise
-        except Exception:  # its own code
-            return
+    with other_parameters(module), as_far_as_it_runs():
+        yield
+
+
+@contextmanager
+def as_far_as_it_runs() -> Iterator[None]:
+    """Within it only what Weft refuses is an error."""
+    try:
+        yield
+    except ModelError:
+        raise
+    except Exception:  # its own code
+        return
 
 
 class _Way(NamedTuple):
@@ -211,19 +217,65 @@ def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows:
 
     What the model keeps stays as it is, and so do the generators of torch, numpy and Python.
     """
-    of_norms, way = running_averages(model), usual._replace(rows=rows, **otherwise)
+    way = usual._replace(rows=rows, **otherwise)
     with drawing_alone(0) as state, state_kept(model) as kept, Draws() as draws:
         with LeftOut(F.batch_norm) if way.training else nullcontext():
             noted = _outputs(model, width, widths, way)
             if way.training and kept.has_changed():  # what is kept of these rows may come out in the next ones
                 noted += _outputs(model, width, widths, way)
-        others = [(name, buffer) for name, buffer in model.named_buffers() if name not in of_norms and way.training]
-        noted += [
-            (f"the buffer {name}", buffer.clone()[None])
-            for name, buffer in others
-            if buffer.numel() <= _TABLE or kept.has_written(buffer)  # a table, which nobody writes
-        ]
+        noted += _buffers(model, kept) if way.training else []
         return _Trial(noted, draws.shapes, state(), rows, way.moved)
+
+
+def _buffers(module: nn.Module, kept: KeptState) -> Noted:
+    """What a module keeps in buffers by now, but for the averages of batch normalisations."""
+    of_norms = running_averages(module)
+    return [
+        (f"the buffer {name}", buffer.clone()[None])
+        for name, buffer in module.named_buffers()
+        # No table, which nobody writes.
+        if name not in of_norms and (buffer.numel() <= _TABLE or kept.has_written(buffer))
+    ]
+
+
+def left_by(module: nn.Module, forward: Callable[[], Tensor | None]) -> tuple[Tensor | None, Noted]:
+    """What a forward gives; and, in training, what tells of what it keeps for the next one: that one's, and buffers."""
+    with state_kept(module) as kept:
+        made = forward()
+        if not module.training:
+            return made, []
+        again = forward() if kept.has_changed() else None
+        return made, [*([] if again is None else [("what it gives next", again)]), *_buffers(module, kept)]
+
+
+def keeps_of_rows(who: object, kept: str) -> str:
+    """Why something that keeps something of its rows for the next ones is refused; `kept`: what tells of it."""
+    return (
+        f"{who} keeps something of its rows for the next batches, as a running centre does ({kept} hangs on which rows "
+        f"there are), but workers, and pieces of batches, have others: let it keep nothing of rows, or take BatchNorm"
+    )
+
+
+def check_by_row(name: str, part: Callable[..., Tensor], module: nn.Module, *rows: Tensor) -> Tensor:
+    """What a part of a convolution makes of rows: a row for each, whatever others are beside it, and were before."""
+
+    def make(count: int) -> tuple[Tensor, Noted]:
+        made, left = left_by(module, lambda: part(*(x[:count].clone() for x in rows)))
+        if not isinstance(made, Tensor):
+            raise ModelError(f"{name} gives a {type(made).__name__}: a tensor with a row for each is needed")
+        if made.dim() != 2 or len(made) != count:
+            raise ModelError(
+                f"{name} gives a tensor of shape {[*made.shape]} for {count} rows: a row for each is needed"
+            )
+        return made, left
+
+    (made, left), (of_some, left_by_some) = make(len(rows[0])), make(_PART)
+    if not alike(made[:_PART], of_some):
+        raise ModelError(f"{name} mixes rows, of which each worker has others: it must act on each row by itself")
+    for (kept, whole), (_, some) in zip(left, left_by_some, strict=False):
+        if not alike(whole[: len(some)], some):
+            raise ModelError(keeps_of_rows(name, kept))
+    return made
 
 
 class LeftOut(TorchFunctionMode):

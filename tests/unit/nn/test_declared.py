@@ -133,6 +133,21 @@ def test_what_does_not_run_with_other_parameters_is_compared_as_it_is():
     assert conv.factor() == 1  # its own again
 
 
+class Among(Shift):
+    """Takes the mean of all rows away."""
+
+    def weft_split(self):
+        return Split(super().weft_split().finish, lambda x: (x - x.mean(0)).tanh(), self.merge)
+
+
+def test_a_split_that_mixes_rows_is_refused():
+    model, graph = nn.ModuleList([conv := Among(WIDTH, CLASSES)]).double(), make_graph()[0]
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    sample = NeighborSampler(graph, [-1]).sample(torch.arange(0, 120, 3).numpy(), 0, 0)
+    with pytest.raises(ModelError, match=r"Among\(\): source of its split mixes rows, of which each worker has others"):
+        BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample)
+
+
 def test_what_is_missing_or_wrong_is_said():
     plain = Shift(6, 5)
     plain.weft_split = None

@@ -13,7 +13,7 @@ from torch import nn
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
-from weft import Graph, MessageConvolution
+from weft import Graph, MessageConvolution, Split, check_split
 from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel
 from weft.sampling import NeighborSampler
@@ -121,6 +121,71 @@ def test_a_module_that_steps_in_training_equals_itself(monkeypatch):
         model.forward = lambda x, edge_index, conv=conv: conv(x, edge_index)
         rows = rand(120, WIDTH)[sample.vertices.long()]
         assert BlockModel(model, WIDTH)(rows, sample, (0, 0, 0)).shape == (40, 64)
+
+
+class Keeping(MessagePassing):
+    """Keeps something in training: the mean of its rows, which it takes away, or how often it ran, by which it grows."""
+
+    def __init__(self, width, out, keeps):
+        super().__init__(aggr="mean")
+        self.lin, self.norm, self.keeps, self.steps = nn.Linear(width, out), nn.BatchNorm1d(width), keeps, 0
+        self.register_buffer("mean", torch.zeros(width)) if keeps == "buffer" else setattr(
+            self, "mean", torch.zeros(width)
+        )
+
+    def made(self, x):
+        made = self.norm(x - self.mean.to(x)) * (1 + self.steps / 4)
+        if self.training:
+            self.steps += 1
+            self.mean = self.mean if self.keeps == "steps" else 0.9 * self.mean.to(x) + 0.1 * x.detach().mean(0)
+        return made
+
+    def forward(self, x, edge_index):
+        return self.lin(self.propagate(edge_index, x=self.made(x)))
+
+
+class Declaring(Keeping):
+    def weft_split(self):
+        return Split(lambda merged, own: self.lin(merged), self.made, "mean")
+
+
+class ServingIt(MessageConvolution):
+    module, join = Keeping, "mean"
+
+    def prepare(self, x):
+        return self.conv.made(x)
+
+    def finish(self, merged, own):
+        return self.conv.lin(merged)
+
+
+@pytest.mark.parametrize("keeps", ["buffer", "attribute", "steps"])
+@pytest.mark.parametrize(
+    ("kind", "served", "who"),
+    [
+        (Keeping, ServingIt, "ServingIt.prepare"),
+        (Declaring, None, r"Declaring\(\): source of its split"),
+        (Keeping, None, r"Keeping\(\)"),
+    ],
+)
+def test_what_keeps_something_of_its_rows_is_refused(keeps, kind, served, who, monkeypatch):
+    """Workers have others. What steps alike whatever the rows are, as averages of batch normalisation, may stay."""
+    if served is not None:
+        monkeypatch.setattr("weft.plugins.CONVOLUTIONS.find", lambda name: served)
+    torch.manual_seed(0)
+    model = nn.ModuleList([conv := kind(WIDTH, CLASSES, keeps).double()])
+    model.forward = lambda x, edge_index: conv(x, edge_index)
+    graph, _ = make_graph()
+    sample = NeighborSampler(graph, [-1]).sample(np.arange(0, 120, 3), 0, 0)
+    refused = pytest.raises(
+        ModelError, match=f"^{who} keeps something of its rows for the next batches, as a running centre"
+    )
+    with nullcontext() if keeps == "steps" else refused:
+        BlockModel(model, WIDTH)(rand(120, WIDTH)[sample.vertices.long()], sample, (0, 0, 0))
+        assert conv.steps == 1
+    if kind is Declaring:
+        with nullcontext() if keeps == "steps" else refused:
+            check_split(kind(WIDTH, CLASSES, keeps), WIDTH)
 
 
 class Weighted(Gated):

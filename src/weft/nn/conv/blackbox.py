@@ -21,8 +21,7 @@ from weft.nn.depths import by_itself, in_mode
 from weft.nn.dropout import DROPOUTS, asked, dropped, edge_keys
 from weft.nn.forwards import of_edges
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
-from weft.nn.kept_state import state_kept
-from weft.nn.row_by_row import LeftOut, other_parameters
+from weft.nn.row_by_row import LeftOut, Noted, keeps_of_rows, left_by, tried_again
 from weft.nn.rows import by_running_averages, is_foreign
 from weft.nn.small_graph import alike
 from weft.nn.surroundings import surroundings
@@ -110,7 +109,7 @@ class BlackBox(Convolution):
     def _always(self, is_of_edges: Callable[..., bool], tried: "_Trial") -> bool:
         alone = is_of_edges(tried)
         # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
-        with other_parameters(self.conv), suppress(Exception):
+        with tried_again(self.conv):
             alone = alone and all(is_of_edges(tried, training=training) for training in (False, True))
         return alone
 
@@ -202,7 +201,7 @@ def _is_of_edges(
     """
     rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> Tensor | None:
+    def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> tuple[Tensor | None, Noted]:
         at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
         at = at.flip(0) if backwards else at
         ends = at[torch.tensor(edges).T.to(x.device)]
@@ -227,18 +226,26 @@ def _is_of_edges(
         given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
         if other_rows:
             taken = torch.cat([taken[: -tried.free], rows[-tried.free :]])
-        out = own_forward(conv, taken[at], ends[:, by_destination], given)
-        return out[at][: tried.compared] if isinstance(out, Tensor) else None  # what is no tensor is refused in a batch
+        run = partial(own_forward, conv, taken[at], ends[:, by_destination], given)
+        return left_by(conv, lambda: _rows_at(run(), at[: tried.compared]))
 
     left_out = LeftOut(F.batch_norm, *DROPOUTS) if training else nullcontext()
-    with torch.no_grad(), in_mode(conv, training), state_kept(conv), Draws() as drawn, left_out:
-        alone, *beside = (forward(*graph) for graph in tried.graphs())
+    with torch.no_grad(), in_mode(conv, training), Draws() as drawn, left_out:
+        (alone, left), *others = (forward(*graph) for graph in tried.graphs())
     if alone is None or (training and drawn.shapes):
         return True
-    same = all(other is not None and alike(alone, other) for other in beside)
+    same = all(rows is not None and alike(alone, rows) for rows, _ in others)
     if drawn.shapes and not same:
         raise ModelError(f"{conv} draws random numbers in eval mode, too: give F.dropout training=self.training")
+    for kept, now in left if same else ():
+        if not all(alike(now, dict(beside).get(kept, now)) for _, beside in others):
+            raise ModelError(keeps_of_rows(conv, kept))
     return same
+
+
+def _rows_at(out: object, places: Tensor) -> Tensor | None:
+    """Some rows of what a module gave; None where that is no tensor, which is refused in a batch."""
+    return out[places] if isinstance(out, Tensor) else None
 
 
 class _OwnForward(Merge):

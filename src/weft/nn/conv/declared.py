@@ -1,17 +1,23 @@
 """How a convolution of one's own says that it can be split, so that its edges may be computed wherever their sources are."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
+from weft.keys import drawing_alone
 from weft.nn.convolution import REDUCE, Call, Convolution
-from weft.nn.row_by_row import tried_again
+from weft.nn.depths import in_mode
+from weft.nn.dropout import DROPOUTS
+from weft.nn.row_by_row import LeftOut, as_far_as_it_runs, check_by_row, tried_again
 from weft.nn.small_graph import off_by, small_graph
 from weft.nn.sums import Largest, Sums
+from weft.operations import Draws
 
 
 @dataclass(frozen=True)
@@ -37,7 +43,7 @@ class Declared(Convolution):
 
     def __init__(self, conv: MessagePassing) -> None:
         super().__init__(conv)
-        self.adds_up = conv.weft_split().merge != "max"
+        self.adds_up, self._tried = conv.weft_split().merge != "max", set[bool]()
 
     def run(self, call: Call) -> Tensor:
         split: Split = self.conv.weft_split()  # of parameters as they are now
@@ -52,6 +58,9 @@ class Declared(Convolution):
         else:
             merged = layer.merge(merge, by_row(split.source, depth, call.whole_rows))
             own = call.own
+        for training in sorted({False, self.conv.training} - self._tried):
+            self._tried.add(training)
+            _check_by_row(self.conv, own, training)
         return by_row(split.finish, depth + 1, merged, own)
 
 
@@ -66,15 +75,46 @@ def split_of(conv: MessagePassing) -> Split | None:
     return found
 
 
+def _check_by_row(conv: MessagePassing, like: Tensor, training: bool) -> None:
+    """Refuse what mixes rows in a split, or keeps something of them. `like`: rows that it takes.
+
+    Tried on random ones, with its parameters and with others. What draws random numbers, other than by dropout, or does not
+    run so by itself, is not tried.
+    """
+    graph = small_graph(like.shape[1], like.dtype, like.device)
+
+    def tried() -> None:
+        split: Split = conv.weft_split()
+        left_out = LeftOut(*DROPOUTS, F.batch_norm) if training else nullcontext()
+        exactly = torch.autocast(like.device.type, enabled=False)
+        with torch.no_grad(), in_mode(conv, training), drawing_alone(0), exactly, left_out, Draws() as drawn:
+            try:
+                said, x = graph.x, graph.x
+                if (source := split.source) is not None:
+                    said = check_by_row(f"{conv}: source of its split", lambda x: source(x).flatten(1), conv, x)
+                merged = graph.merged(said[graph.src], REDUCE[split.merge])
+                check_by_row(f"{conv}: finish of its split", split.finish, conv, merged, x)
+            except ModelError:
+                if not drawn.shapes:
+                    raise
+
+    with as_far_as_it_runs():
+        tried()
+    with tried_again(conv):
+        tried()
+
+
 def check_split(conv: MessagePassing, width: int) -> None:
     """Compare a convolution's split with its own forward on a small random graph; raises a ModelError where they differ.
 
     Once more with other parameters, as what begins at nought (a bias) is learned, unless they give what is no number, or
-    it does not run with them.
+    it does not run with them. Refused, too, where the split mixes rows, or keeps something of them.
     """
     _compare(conv, width)
     with tried_again(conv):
         _compare(conv, width, of_numbers=True)
+    for training in (False, True):
+        _check_by_row(conv, next(conv.parameters(), torch.empty(0)).new_empty(0, width), training)
 
 
 def _compare(conv: MessagePassing, width: int, of_numbers: bool = False) -> None:

@@ -24,8 +24,8 @@ from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.dropout import OtherDropout, dropped
 from weft.nn.kept_state import state_kept
-from weft.nn.row_by_row import LeftOut, tried_again
-from weft.nn.small_graph import SmallGraph, alike, off_by, small_graph
+from weft.nn.row_by_row import LeftOut, check_by_row, tried_again
+from weft.nn.small_graph import SmallGraph, off_by, small_graph
 from weft.nn.sums import split_max
 from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
@@ -33,7 +33,6 @@ from weft.sampling import Block
 from weft.threads import cached_property
 
 _JOINS = ("sum", "mean", "max", "softmax")
-_PART = 8  # rows, without those beside them
 
 
 class MessageConvolution(Convolution):
@@ -280,22 +279,6 @@ def _by_parts(convolution: MessageConvolution, graph: SmallGraph) -> Tensor:
 
 
 def _tried(convolution: MessageConvolution, part: str, *rows: Tensor) -> Tensor:
-    """What a part of a convolution makes of rows: a row for each, whatever others are beside it."""
-    name, counts = f"{type(convolution).__name__}.{part}", (len(rows[0]), _PART)
-
-    def make(count: int) -> Tensor:
-        with state_kept(convolution.conv):  # what it keeps steps once in a forward
-            made: Tensor = getattr(convolution, part)(*(x[:count].clone() for x in rows))
-            return made
-
-    made, of_some = map(make, counts)
-    for count, found in zip(counts, (made, of_some), strict=True):
-        if not isinstance(found, Tensor):
-            raise ModelError(f"{name} gives a {type(found).__name__}: a tensor with a row for each is needed")
-        if found.dim() != 2 or len(found) != count:
-            raise ModelError(
-                f"{name} gives a tensor of shape {[*found.shape]} for {count} rows: a row for each is needed"
-            )
-    if not alike(made[:_PART], of_some):
-        raise ModelError(f"{name} mixes rows, of which each worker has others: it must act on each row by itself")
-    return made
+    """What a part of a convolution makes of rows."""
+    name = f"{type(convolution).__name__}.{part}"
+    return check_by_row(name, getattr(convolution, part), convolution.conv, *rows)
