@@ -107,6 +107,116 @@ def test_what_a_loss_keeps_steps_once_a_batch_however_many_parts_that_has(ranks,
         assert found == pytest.approx(alone, abs=1e-10)
 
 
+class Remembering(weft.VertexObjective):
+    """Keeps something of its rows, in one way, or takes something else into account later on."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def setup(self, graph, settings):
+        super().setup(graph, settings)
+        self.scale, self.seen, self.calls, self.told = 1.0, torch.ones(graph.num_classes), 0, []
+        return self
+
+    def loss(self, model, rows, targets):
+        labels = self.labels_at(targets.ids)
+        prior = (self.seen / self.seen.sum()).log() if self.how == "counted" else 0.0
+        loss = F.cross_entropy(rows + prior, labels, reduction="sum") / self.scale
+        self.calls += 1
+        self.told.append(float(loss.detach()))
+        self.seen = self.seen + torch.bincount(labels, minlength=len(self.seen))
+        if self.how == "mean":
+            self.scale = 0.999 * self.scale + 0.001 * float(loss.detach()) / max(1, len(labels))
+        if self.how == "late" and self.calls > 3:
+            loss = loss + len(rows) * (rows - rows.mean(0)).square().sum()
+        return loss
+
+
+KEEPS = r"Remembering.loss\(\) keeps something of its examples by which the next ones are told .*run.sum"
+
+
+@pytest.mark.parametrize(("workers", "options"), [(1, {"micro_batches": 3}), (2, {})])
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [("mean", KEEPS), ("counted", KEEPS), ("late", "let it be a sum over vertices"), ("nothing", None)],
+)
+def test_a_loss_that_goes_by_rows_before_it_is_refused_where_a_batch_is_shared(
+    ranks, parts, workers, options, how, words
+):
+    """What it keeps and doesn't go by, such as for a log, does no harm."""
+
+    def trained(world, **options):
+        graph = Graph.open(parts[world.size])
+        with seeded(11):
+            model = sage(graph.num_features, graph.num_classes)
+        settings = weft.Settings.of(fanouts=(4, 3), batch_size=60 // world.size, threads=1, seed=5, **options)
+        objective = Remembering(how).setup(graph, settings)
+        trainer = weft.Trainer(graph, model, settings, world=world, objective=objective)
+        found = [trainer.train_epoch(epoch)[1] for epoch in range(2)]
+        trainer.close()
+        assert len(objective.told) == len(found) * len(trainer.loader)  # as if it had not been tried
+        return found
+
+    alone = ranks(1, trained)[0]
+    if words is None:
+        assert ranks(workers, lambda world: trained(world, **options))[0] == pytest.approx(alone, rel=1e-4)
+    else:
+        with pytest.raises(TrainingError, match=words):
+            ranks(workers, lambda world: trained(world, **options))
+
+
+class Stepped(weft.VertexObjective):
+    """Has a head that steps in its loss."""
+
+    def width(self, graph, settings):
+        return 5
+
+    def wrapped(self, model, settings):
+        if not hasattr(model, "head"):
+            model.head = nn.utils.parametrizations.spectral_norm(nn.Linear(5, 4).to(next(model.parameters())))
+        return model
+
+    def loss(self, model, rows, targets):
+        return F.cross_entropy(model.head(rows), self.labels_at(targets.ids), reduction="sum")
+
+
+def test_what_is_tried_leaves_the_model_as_it_is(parts):
+    def losses(**options):
+        with seeded(11):
+            model = sage(6, 5)
+            Stepped().wrapped(model, None)
+        common = {"fanouts": [4, 3], "epochs": 3, "batch_size": 60, "dtype": "float64", "threads": 1, "log": "none"}
+        return [one["loss"] for one in weft.train(parts[1], model, objective=Stepped(), **common, **options).history]
+
+    assert losses(micro_batches=3) == pytest.approx(losses(), abs=1e-10)
+
+
+def test_a_loss_whose_steps_can_not_be_put_back_is_refused_where_a_batch_is_shared(parts):
+    steps = []
+
+    def loss(rows, labels):
+        steps.append(1)
+        return (1 + len(steps) / 10) * F.cross_entropy(rows, labels, reduction="none")
+
+    class Warming:
+        def __init__(self):
+            self.steps = 0
+
+        def __call__(self, rows, labels):
+            self.steps += 1
+            return (1 + self.steps / 10) * F.cross_entropy(rows, labels, reduction="none")
+
+    def trained(loss, **options):
+        with seeded(3):
+            model = sage(6, 4)
+        return weft.train(parts[1], model, loss=loss, fanouts=[4, 3], epochs=2, threads=1, log="none", **options)
+
+    with pytest.raises(TrainingError, match=r"gives other numbers for the same examples each time.*attribute"):
+        trained(loss, micro_batches=2)
+    losses = [[one["loss"] for one in trained(Warming(), **on).history] for on in ({}, {"micro_batches": 2})]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
 def test_better_says_yes_or_no(monkeypatch):
     monkeypatch.setattr(OBJECTIVES.get("degree"), "better", lambda self, figure, best: None)
     with pytest.raises(ConfigError, match=r"\.better\(\) gave None: let it give True or False"):

@@ -30,6 +30,7 @@ from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
 
+_OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes forward, to the next
 _LONG = 60  # seconds of an evaluation, before which an epoch is kept
 
 
@@ -88,7 +89,7 @@ class Trainer:
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._plans: list[str] = []  # by which these are, in turn
         self._parameters = list(self.model.parameters())
-        self._unchecked = self.run.in_parts  # is the loss to be a sum, and not tried?
+        self._steps_here, self._unchecked = 0, False  # is the loss to be a sum, and not tried in this step?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
         self._keeps = settings.checkpoint.folder is not None
@@ -208,6 +209,8 @@ class Trainer:
         Returns the loss summed over all workers' terms, their edges, and a signal that any was sent (0: none).
         """
         p, s, run = self.progress, self.settings, self.run
+        self._steps_here += 1
+        self._unchecked |= run.in_parts and _is_tried(self._steps_here)
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.step, self._batches)
@@ -405,6 +408,11 @@ def _signal_in(sent: Sequence[float]) -> int:
 def _sum_of_all(tensors: Sequence[Tensor]) -> Tensor | float:
     """The sum of all their numbers, which is none where one of them is none; the fastest way to see it."""
     return torch.stack([tensor.sum() for tensor in tensors]).sum() if tensors else 0.0
+
+
+def _is_tried(step: int) -> bool:
+    """Is the loss tried in this step? In the first, the second, the fourth and so on, for it may change, then each 256th."""
+    return not step & (min(step, _OFTEN) - 1)
 
 
 def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:

@@ -145,7 +145,7 @@ class LinkObjective(Objective):
             return
         tried = self._halves(model, targets, rows)
         who = f"decoder {type(model.decoder).__name__}"
-        tried.check_draws(who)
+        tried.check(who)
         if not tried.by_each:
             raise TrainingError(
                 f"{who} gives pairs other scores if other pairs are beside them, but several workers (or micro-batches) "

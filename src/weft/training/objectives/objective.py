@@ -12,6 +12,7 @@ import inspect
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from functools import partial
 from typing import ClassVar, NamedTuple, Self
 
@@ -55,33 +56,63 @@ class Halves(NamedTuple):
     rest: Tensor
     drew: bool  # random numbers by torch
     by: str | None  # by this function of torch, as many as there are examples
+    again: Tensor  # of all of them, as at first
+    then: tuple[Tensor, ...]  # of all of them, behind each
 
     @classmethod
-    def of(cls, tell: Callable[[int, int], Tensor], count: int, judge: object) -> Self:
-        """`tell`: a loss or scores of the examples from one place to another, by a `judge`, which is left alone."""
+    def of(cls, tell: Callable[[int, int], Tensor], count: int, *judges: object) -> Self:
+        """`tell`: a loss or scores of the examples from one place to another, by `judges`, which are left alone."""
         found: list[Tensor] = []
+        then: list[Tensor] = []
         drew: list[DrawnShapes] = []
+        half = count // 2
         with torch.no_grad(), LeftOut(F.batch_norm):
-            for start, end in ((0, count), (0, count // 2), (count // 2, count)):
-                with drawing_alone(0), Draws() as drawn, left_alone(judge):  # as each worker draws, from one seed
-                    found.append(tell(start, end))
-                drew.append(drawn.shapes)
-        whole, first, rest = found
-        return cls(whole, first, rest, any(drew), drawn_otherwise(*drew[:2]))
+            for start, end in ((0, count), (0, half), (half, count), (0, count)):
+                with ExitStack() as left:
+                    for judge in judges:
+                        left.enter_context(left_alone(judge))
+                    with drawing_alone(0), Draws() as drawn:  # as each worker draws, from one seed
+                        found.append(tell(start, end))
+                    drew.append(drawn.shapes)
+                    with drawing_alone(0):
+                        then.append(tell(0, count))
+        whole, first, rest, again = found
+        return cls(whole, first, rest, any(drew), drawn_otherwise(*drew[:2]), again, (*then,))
 
     @property
     def by_each(self) -> bool:
         """Is each example told by itself, whatever others are beside it? Random numbers of torch are no reason."""
         return self.drew or alike(torch.cat([self.first, self.rest]), self.whole)
 
-    def check_draws(self, who: str) -> None:
-        """Refuse random numbers for each example."""
+    def check(self, who: str) -> None:
+        """Refuse random numbers for each example, and what is kept of examples."""
         if self.by is not None:
             raise TrainingError(
                 f"{who} draws random numbers by {self.by} for each of the examples, which several workers (or "
                 f"micro-batches) would draw otherwise: draw as many whatever a batch has (dropout belongs into the "
                 f"model's forward, with the head that it is in), or train on one worker"
             )
+        if not alike(self.whole, self.again):
+            if self.drew:
+                return
+            raise TrainingError(
+                f"{who} gives other numbers for the same examples each time, by something that Weft can't put back (a "
+                f"variable around a function, a generator of one's own), so that several workers (or micro-batches) would "
+                f"step it otherwise: keep it as an attribute of the objective (or of a loss that is an object), or train on "
+                f"one worker"
+            )
+        if not all(_is_same(one, self.then[0]) for one in self.then):
+            raise TrainingError(
+                f"{who} keeps something of its examples by which the next ones are told (a running mean, a count of "
+                f"classes), but several workers (or micro-batches) each have some of a batch: make it of the whole graph "
+                f"before training (in setup()), sum it over workers in a loop of your own (run.sum), or train on one worker"
+            )
+
+
+def _is_same(x: Tensor, y: Tensor) -> bool:
+    """Are they what is computed in the same way of the same numbers? What is kept may count for little at once."""
+    rounding = 16 * torch.finfo(x.dtype).eps * float(x.nan_to_num().abs().max()) if x.numel() else 0.0
+    return x.shape == y.shape and torch.allclose(x, y, rtol=0.0, atol=rounding, equal_nan=True)
 
 
 def of_all_workers(outputs: Outputs, comm: Communicator) -> tuple[np.ndarray, Tensor]:
@@ -204,7 +235,10 @@ class Objective(ABC):
         """The loss of this worker's examples, summed; there may be none. `rows` are what `targets.rows` gave."""
 
     def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
-        """Refuse a loss that is no sum over examples, where several workers or micro-batches each have a part of them."""
+        """Refuse a loss that is no sum over examples, where several workers or micro-batches each have a part of them.
+
+        Or that goes by others that came before. Called in the first step, and now and then, as a loss may change.
+        """
 
     @abstractmethod
     def vertices(self, split: str) -> np.ndarray:

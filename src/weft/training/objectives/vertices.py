@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from weft.errors import ConfigError, ModelError, TrainingError, reason_of
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
-from weft.nn import alike
+from weft.nn import alike, learned_by
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets, in_words
@@ -141,8 +141,8 @@ class VertexObjective(Objective):
         def loss_of(first: int, end: int) -> Tensor:
             return self.loss(model, rows.detach()[first:end], targets.of(slice(first, end)))
 
-        tried, who = Halves.of(loss_of, len(rows), self), f"{type(self).__name__}.loss()"
-        tried.check_draws(who)
+        tried, who = Halves.of(loss_of, len(rows), *learned_by(self).values(), model), f"{type(self).__name__}.loss()"
+        tried.check(who)
         if not tried.drew and not alike(tried.first + tried.rest, tried.whole):
             raise TrainingError(
                 f"{who} gives {float(tried.whole):.6g} for {len(rows)} vertices, and {float(tried.first):.6g} and "
@@ -214,7 +214,7 @@ class LossObjective(VertexObjective):
                 f"the loss has parameters to learn ({', '.join(learned)}), which weft.train does not train: write the loop, "
                 f"with weft.parallel(model, loader, loss), or make them constants (requires_grad_(False))"
             )
-        self._loss = loss
+        self._loss, self._tried = loss, False
 
     def __str__(self) -> str:
         if isinstance(self._loss, nn.Module):
@@ -259,8 +259,12 @@ class LossObjective(VertexObjective):
         def losses_of(first: int, end: int) -> Tensor:
             return self._losses(rows.detach()[first:end], targets.of(slice(first, end)))
 
-        tried = Halves.of(losses_of, len(rows), self._loss)
-        tried.check_draws("the loss function")
+        judges = learned_by(self).values()
+        if self._tried and not judges:  # a function, whose variables can't be put back
+            return
+        self._tried = True
+        tried = Halves.of(losses_of, len(rows), *judges)
+        tried.check("the loss function")
         if not tried.by_each:
             raise TrainingError(
                 "the loss function gives a vertex another loss if other vertices are beside it, but several workers (or "
