@@ -384,6 +384,42 @@ def test_steps_by_gradients_that_were_not_summed_are_refused(ranks, parts):
         ranks(workers, loop, parts)
 
 
+@pytest.mark.parametrize("way", ["frozen", "no_grad", "detached", "head frozen at first"])
+def test_a_head_alone_is_not_stepped_by_what_was_not_summed(ranks, parts, way):
+    """Though it is not seen to be trained on rows; what all workers have alike may be added behind a sync."""
+
+    def loop(world, folder):
+        graph = open_graph(folder / str(world.size))
+        with seeded(3):
+            model, head = Model(graph.num_features).double(), nn.Linear(4, 4).double()
+        model.requires_grad_(way != "frozen")
+        head.requires_grad_(way != "head frozen at first")
+        loader = weft.Loader(
+            graph, [-1, -1], 36 // world.size, "gdp" if world.size > 1 else None, world=world, **NUMBERS
+        )
+        run = weft.parallel(model, loader, head)
+        head.requires_grad_(True)
+        optimizer = torch.optim.SGD(head.parameters(), 0.5)
+        for batch in islice(loader, 4):
+            optimizer.zero_grad()
+            with torch.set_grad_enabled(way != "no_grad"):
+                rows = run(batch)
+            rows = rows.detach() if way == "detached" else rows
+            (F.cross_entropy(head(rows), batch.y, reduction="sum") / batch.size).backward()
+            if world.size > 1:
+                with pytest.raises(TrainingError, match=r"call run.sync\(\) between loss.backward\(\) and"):
+                    optimizer.step()
+            run.sync()
+            head.weight.square().sum().mul(0.01).backward()
+            optimizer.step()
+        run.close()
+        return flat(head)
+
+    alone = ranks(1, loop, parts)[0]
+    for found in ranks(3, loop, parts):
+        assert (found - alone).abs().max() < 1e-10
+
+
 @pytest.mark.parametrize("plan", PLANS)
 def test_parts_may_go_backward_together(ranks, parts, plan):
     def loop(world, folder, plan):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ _OF_MOVED, _OF_SIZE = 1e-3, 1e-5
 _ROWS, _NUMBERS = 1 << 16, 1 << 22
 # What a gradient knows: is it all workers'? Which part of it is? Does it hold what a batch gave on this worker alone?
 _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
+# What the node that adds to a gradient knows: were rows computed here that neither went backward nor were summed of yet?
+_RAN = "weft_ran"
 # Passes in which rows of batches go backward, by number, until their gradients are summed.
 _OF_BATCHES: set[int] = set()
 
@@ -129,6 +131,7 @@ class GradientSync:
             self._loop.end()
         _OF_BATCHES.difference_update(self._passes)
         self._passes.clear()
+        self._mark(False)
         before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
         of_all = sum_gradients(self._parameters, self._comm, *numbers, *marks)
         known, sums = of_all[: len(numbers)], of_all[len(numbers) :]
@@ -145,18 +148,34 @@ class GradientSync:
             for place, parameter in enumerate(self._parameters):
                 self._hook(place, parameter)
 
-    def follow(self, rows: Tensor) -> None:
-        """These are rows of a batch: gradients that come from them are this worker's alone."""
-        if self._loop is not None and rows.requires_grad:
+    def follow(self, rows: Tensor, trains: bool) -> None:
+        """These are rows of a batch: gradients that come from them are this worker's alone.
+
+        Of a batch of training all are that grow before the rows go backward, or something is summed: where the model is
+        frozen, or its rows are detached, what is trained on them is not seen to come from them.
+        """
+        if self._loop is None:
+            return
+        if trains:
+            for place, parameter in enumerate(self._parameters):
+                self._hook(place, parameter)
+            self._mark(True)
+        if rows.requires_grad:
             rows.register_hook(self._goes_backward)
             self._loop.begin()
+
+    def _mark(self, ran: bool) -> None:
+        for adds, *_ in self._hooks.values():
+            cast(dict[str, bool], adds.metadata)[_RAN] = ran  # which runs of one model share
 
     def _goes_backward(self, _: Tensor) -> None:
         self._passes.append(number := torch._C._current_graph_task_id())
         _OF_BATCHES.add(number)
+        self._mark(False)
 
     def known(self) -> None:
         """Let optimizers step by what gradients hold now: it may have been summed otherwise."""
+        self._mark(False)
         for grad in (parameter.grad for parameter in self._parameters):
             if grad is not None:
                 vars(grad).pop(_OWN, None)
@@ -242,7 +261,8 @@ class GradientSync:
     def _hook(self, place: int, parameter: nn.Parameter) -> None:
         """Have it noted when something is added to a parameter's gradient, if there is any."""
         if place not in self._hooks and parameter.requires_grad:
-            adds, growth = get_gradient_edge(parameter).node, _Growth(parameter)
+            adds = get_gradient_edge(parameter).node
+            growth = _Growth(parameter, adds)
             self._hooks[place] = adds, adds.register_prehook(growth.begins), adds.register_hook(growth.ends)
 
 
@@ -315,8 +335,8 @@ class _Growth:
     By hooks of the node that adds, as those of the parameter run for torch.autograd.grad, too, which adds nothing.
     """
 
-    def __init__(self, parameter: nn.Parameter) -> None:
-        self._parameter = parameter
+    def __init__(self, parameter: nn.Parameter, adds: Node) -> None:
+        self._parameter, self._knows = parameter, cast(dict[str, bool], adds.metadata)
         self._summed: Tensor | None = None  # while something is added, and no other run has set it aside
         self._of_batch = False  # is what it is added to?
 
@@ -335,7 +355,8 @@ class _Growth:
             self._parameter.grad = alone
 
     def ends(self, *_: Any) -> None:
-        of_batch = self._of_batch or torch._C._current_graph_task_id() in _OF_BATCHES
+        of_rows = torch._C._current_graph_task_id() in _OF_BATCHES or self._knows.get(_RAN, False)
+        of_batch = self._of_batch or of_rows
         set_before(self._parameter, self._summed, of_batch)
         self._summed, grad = None, self._parameter.grad
         if (parts := getattr(grad, _PARTS, None)) is not None:

@@ -197,7 +197,7 @@ class Run:
             self._tell_kept()
         rows = part.targets.rows(out.to(self.dtype), part.program.comm)
         if self.sync.watches:
-            self.sync.follow(rows)
+            self.sync.follow(rows, part.key is not None)
         return rows
 
     def __getstate__(self) -> NoReturn:
