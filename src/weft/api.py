@@ -107,11 +107,11 @@ def _on_workers(
 ) -> Result:
     """Have workers do it, and take over what they have trained."""
     parallel = checked.parallel
-    place: str | Path | None = graph if isinstance(graph, str) else graph.remote.url if graph.remote else graph.path
+    place = graph if isinstance(graph, str) else graph.place
     if place is None:
         raise InputError(
-            "workers read the graph from its directory, and this one has none: save it (Graph.from_pyg(data).save(PATH)), "
-            "give its path, and start the script by torchrun, or workers by on='ray'"
+            "workers read the graph from its directory, and this one has none, or was changed since it was read: save it "
+            "(Graph.from_pyg(data).save(PATH)), give its path, and start the script by torchrun, or workers by on='ray'"
         )
     request = Request(
         (),

@@ -6,7 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.graph.addresses import directory_of, graph_place, is_address, name_at, without_passwords
-    from weft.graph.checks import check_files, is_file_of
+    from weft.graph.checks import check_files
     from weft.graph.column_names import TableColumns
     from weft.graph.csr import range_bounds, ranges, running_sum, sums_by_source, vertex_ranges
     from weft.graph.directory import MANIFEST, DirectoryWriter, read_manifest

@@ -72,7 +72,7 @@ class Graph:
 
     def __repr__(self) -> str:
         parts = f"{self.num_vertices:,} vertices, {self.num_edges:,} edges, {self.num_features} features"
-        where = "" if self.path is None else f", at {self.path}"
+        where = "" if self.place is None else f", at {self.path}"
         return f"Graph({parts}, {self.num_classes} classes{where})"
 
     @property
@@ -200,12 +200,8 @@ class Graph:
             remote = RemoteGraph(path)
             remote.fetch_lists()
             remote.fetch_rows()
-            return replace(cls.open(remote.path), remote=remote)
-        graph = cls.mapped(path)
-        for _name, _bytes, wrong in check_files(Path(path), graph, large=False):
-            if wrong:
-                raise wrong
-        return graph
+            return cls._opened(remote.path, remote)
+        return cls._opened(Path(path))
 
     @classmethod
     def open_lists(cls, path: str | Path) -> Self:
@@ -219,8 +215,12 @@ class Graph:
     @classmethod
     def of_remote(cls, remote: RemoteGraph) -> Self:
         """A graph at an address, whose lists are here and checked; its features are what was fetched of them."""
-        graph = cls.mapped(remote.path, remote)
-        for _name, _bytes, wrong in check_files(remote.path, graph, large=False, features=not remote.in_shards):
+        return cls._opened(remote.path, remote, features=not remote.in_shards)
+
+    @classmethod
+    def _opened(cls, path: Path, remote: RemoteGraph | None = None, features: bool = True) -> Self:
+        graph = cls.mapped(path, remote)
+        for _name, _bytes, wrong in check_files(path, graph, large=False, features=features):
             if wrong:
                 raise wrong
         return graph
@@ -252,9 +252,16 @@ class Graph:
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """Pickled, the graph of a folder is the folder's path, which is to be there where it is read: rows stay in files."""
-        if self.path is None or self._mapped is None or self.remote is not None:
+        if not isinstance(self.place, Path):
             return super().__reduce_ex__(protocol)
-        return _mapped_again, (type(self), self.path.absolute(), self._mapped)
+        return _mapped_again, (type(self), self.place.absolute(), self._mapped)
+
+    @property
+    def place(self) -> Path | str | None:
+        """The folder, or the address, that it is read from and is as a whole; None: it is in memory, or was changed."""
+        if self._mapped is None:
+            return None
+        return self.path if self.remote is None else self.remote.url
 
     @cached_property
     def out_degrees(self) -> np.ndarray:
@@ -273,8 +280,8 @@ class Graph:
 
     @property
     def checksum(self) -> str:
-        """What differs where anything of two graph directories does; of a graph in memory, its identity."""
-        return self.identity if self.path is None else _sum_of(read_manifest(self.path))
+        """What differs where anything of two graph directories does; of a graph in memory, or changed, its identity."""
+        return self._mapped or self.identity
 
     def checked(self) -> Self:
         """The same graph, all values within their bounds: looked at once; files of its folder were when it was opened."""
@@ -288,12 +295,14 @@ class Graph:
 
     def verify(self, progress: ProgressCallback | None = None) -> None:
         """Read everything: checksums, ids in range, lists in order, finite features, labels and splits in their range."""
-        if self.path is None:
-            check_values(self)
-            return
         self.whole()
+        if self._mapped is None:
+            check_values(replace(self, path=None))  # all of them: files of its folder were looked at as part of another
+        if self.path is None:
+            return
         total = len(read_manifest(self.path).arrays)
-        for done, (_name, _bytes, wrong) in enumerate(check_files(self.path, self, large=True)):
+        known = None if self._mapped is None else self
+        for done, (_name, _bytes, wrong) in enumerate(check_files(self.path, known, large=True)):
             if wrong:
                 raise wrong
             if progress:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from weft.graph.checks import is_file_of
 from weft.graph.csr import vertex_ranges
-from weft.graph.hetero_features import Features
+from weft.graph.hetero_features import Features, arrays_of
 from weft.keys import mix64, mix64_array
 
 if TYPE_CHECKING:
@@ -102,8 +103,13 @@ def _features(graph: "Graph") -> str:
     """The sum of the rows; or, where hosts have only some of them, what the manifest says of each table."""
     if graph.features is None:
         return "none"
-    if graph.remote is not None and graph.remote.in_shards:
-        return graph.remote.sums
+    remote = graph.remote
+    if (
+        remote
+        and remote.in_shards
+        and all(is_file_of(table, remote.path) for table in arrays_of(graph.features).values())
+    ):
+        return remote.sums
     total, step = 0, _step(graph.num_vertices, graph.features.nbytes <= _BYTES)
     for first, end in _ranges(graph.num_vertices, graph.num_features if step == 1 else 1):
         ids = _ids(graph, first, end)

@@ -147,5 +147,4 @@ def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
         edge_weight=weight,
         edge_type=kind,
         edge_features=features,
-        path=None,
     )

@@ -17,7 +17,7 @@ import numpy as np
 
 from weft import __version__, _kernels
 from weft.exchange import Communicator
-from weft.graph import Graph, ProgressCallback, cache_folder, is_file_of, with_sum, without_sum
+from weft.graph import Graph, ProgressCallback, cache_folder, with_sum, without_sum
 from weft.placements import Moves, all_placements, placement_named
 from weft.planner.counts import CountedBatch, Counts, Drawn, Key, PlacedHop
 from weft.planner.dry_run import DryRun
@@ -28,7 +28,6 @@ from weft.threads import PARSING
 
 _FILES = "counts-*-of-0.npz"
 _LARGEST, _MOST = 8 << 20, 32  # bytes of a file, and how many files a worker has
-_OF_GRAPH = ("indptr", "indices", "edge_weight", "original_ids", "bounds", "shares", "vertex_type")
 _Record = TypeVar("_Record", Drawn, Moves)
 _Read = dict[str, tuple[np.ndarray, np.ndarray]]  # by state: vertices that a worker read, and how often
 
@@ -88,10 +87,8 @@ class KeptCounts:
 
 def _is_known(graph: Graph, sampling: Sampling) -> bool:
     """Is it a graph as a folder has it, drawn from and placed by what Weft's version tells all of?"""
-    arrays = (getattr(graph, name) for name in _OF_GRAPH)
-    whole = graph.path is not None and all(array is None or is_file_of(array, graph.path) for array in arrays)
     kinds = [SAMPLERS.get(sampling.sampler), *map(type, all_placements())]
-    return whole and all(kind.__module__.startswith("weft.") for kind in kinds)
+    return graph.place is not None and all(kind.__module__.startswith("weft.") for kind in kinds)
 
 
 def _rows_of(graph: Graph) -> tuple[object, ...]:

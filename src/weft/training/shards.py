@@ -49,7 +49,7 @@ def embed_by_tasks(
     graph: Graph, model: Path, what: str, out: Path, run: Runner, progress: ProgressCallback | None = None
 ) -> int:
     """Write what a model says of all vertices as a folder of Parquet files, in the order of the import; how many rows."""
-    assert graph.path is not None
+    assert graph.place is not None
     trained = load_model(model, graph)
     encoder, settings = encoder_of(trained.model), trained.settings
     if isinstance(encoder, Decoupled):
@@ -58,7 +58,7 @@ def embed_by_tasks(
         with _some_at_a_time():
             check_rows(encoder, graph.num_features)
     out, link = Path(os.path.realpath(out)), settings.of_links
-    place = graph.remote.url if graph.remote else str(graph.path.absolute())
+    place = str(graph.place.absolute()) if isinstance(graph.place, Path) else graph.place
     job = {"graph": place, "model": str(model.absolute()), "what": what, "link": link}
     state = (model / "state.json").read_text()  # which has the sums of the parameters
     file = settings.model.file and sum_of(settings.model.file[0])  # functions that its classes call are there, too

@@ -10,7 +10,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from weft.cli import main
-from weft.errors import ConfigError, GraphFormatError, InputError
+from weft.errors import ConfigError, GraphFormatError, InputError, WeftError
 from weft.graph import Graph, HeteroFeatures, communities, graph_statistics, rmat, text_column
 from weft.partition import write_partitioned
 
@@ -273,3 +273,33 @@ def test_a_graph_of_a_folder_is_pickled_as_its_path(tmp_path, monkeypatch):
     Graph.from_arrays(edges, features=np.zeros((3, 500), np.float32)).save(tmp_path / "g", overwrite=True)
     with pytest.raises(GraphFormatError, match="holds another graph than the one that was pickled"):
         pickle.loads(text)
+
+
+@pytest.mark.parametrize("name", ["labels", "features", "indices"])
+def test_a_changed_graph_of_a_folder_is_known_by_what_it_holds(tmp_path, name):
+    Graph.from_arrays(
+        np.array([[0, 1], [1, 2]]), features=np.ones((3, 4), np.float32), labels=np.arange(3), num_vertices=3
+    ).save(tmp_path / "g")
+    opened = Graph.open(tmp_path / "g")
+    same, changed = replace(opened), replace(opened, **{name: getattr(opened, name) * 0})
+    assert opened.place == opened.path == tmp_path / "g" and "at " in repr(opened)
+    assert same.place is changed.place is None and "at " not in repr(changed)
+    assert same.checksum == opened.identity != opened.checksum and changed.checksum not in (
+        same.checksum,
+        opened.checksum,
+    )
+
+
+def test_a_changed_graph_is_verified_as_it_is_and_its_folder_too(tmp_path):
+    made = Graph.from_arrays(np.array([[0, 1], [1, 2]]), features=np.ones((3, 4), np.float32), labels=np.arange(3))
+    made.save(tmp_path / "g")
+    opened, seen = Graph.open(tmp_path / "g"), []
+    replace(opened, labels=np.zeros(3, np.int32), num_classes=1).verify(lambda *told: seen.append(told))
+    assert seen
+    for wrong in ({"labels": np.full(3, 7, np.int32)}, {"num_classes": 2}):
+        with pytest.raises(WeftError, match="label"):
+            replace(opened, **wrong).verify()
+    file = tmp_path / "g" / "features.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"\1")
+    with pytest.raises(GraphFormatError, match=r"features.npy is damaged"):
+        replace(opened, labels=np.zeros(3, np.int32)).verify()

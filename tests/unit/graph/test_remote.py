@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import zlib
+from dataclasses import replace
 from importlib import import_module
 
 import fsspec
@@ -128,6 +129,14 @@ def test_a_graph_is_opened_from_an_address(parts, protocol, request):
     same(graph, local)
     assert graph.checksum == local.checksum and graph.remote.url == url
     graph.verify()
+
+
+def test_a_changed_graph_of_an_address_is_one_in_memory(parts, there):
+    graph = Graph.open(there.url)
+    changed = replace(graph, features=graph.features + 1)
+    assert graph.place == there.url and changed.place is None
+    assert changed.identity != replace(graph).identity == graph.identity
+    assert changed.is_known_as(replace(Graph.open(parts), features=graph.features + 1).identity)
 
 
 def test_only_shards_that_are_needed_are_fetched_and_each_once(parts, there):

@@ -2,6 +2,7 @@
 
 import pickle
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch_geometric.nn import GraphSAGE
 
 import weft
 from weft.cluster import Launcher
-from weft.graph import communities
+from weft.errors import InputError
+from weft.graph import Graph, communities
 from weft.plugins import LAUNCHERS
 
 
@@ -58,6 +60,24 @@ def test_going_on_changes_settings_that_were_given_by_group(graph, monkeypatch, 
     result = weft.train(graph, **named, **groups, threads=1, epochs=2, log="none")
     assert len(result.history) == 2 and (model is None or result.model is model)
     assert len(list((tmp_path / "kept").glob("step-*"))) > 0
+
+
+def test_a_graph_that_was_changed_since_it_was_read_is_not_sent_as_its_folder(graph, tmp_path):
+    """Workers would read the folder, and train on what is there."""
+    few = {"fanouts": [3, 3], "threads": 1, "epochs": 1, "log": "none", "hidden": 4}
+    changed = replace(graph, split=np.roll(graph.split, 1))
+    with pytest.raises(InputError, match="this one has none, or was changed since it was read: save it"):
+        weft.train(changed, on="posted", **few)
+    changed.save(tmp_path / "g")
+    losses = [
+        weft.train(of, **few, **on).history[0]["loss"]
+        for of, on in (
+            (changed, {}),
+            (tmp_path / "g", {"on": "posted"}),
+            (Graph.open(tmp_path / "g"), {"on": "posted"}),
+        )
+    ]
+    assert losses[0] == losses[1] == losses[2] != weft.train(graph, **few).history[0]["loss"]
 
 
 class Annealed(torch.nn.Module):
