@@ -120,6 +120,23 @@ def agree(ranks, folder, make, **options):
         assert found == pytest.approx(alone, abs=1e-10)
 
 
+class OneNumber(Two):
+    """Has a parameter and a buffer of one number each, cut out of rows: their stride is not 1."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.scale = nn.Parameter(torch.ones(1, 5)[:, 2])
+        self.register_buffer("shift", torch.arange(5)[None][:, 2])
+
+    def between(self, x):
+        return x.relu() * self.scale + self.shift
+
+
+@pytest.mark.parametrize("plan", ["gdp", "migrate"])
+def test_a_parameter_of_one_number_may_have_any_stride(ranks, graphs, plan):
+    agree(ranks, graphs, OneNumber, plan=plan)
+
+
 class OwnRows(MessagePassing):
     """Drops of its rows before it sends them, and after."""
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Recorder,
         SocketTransport,
         Traffic,
+        bytes_of,
         sent_whole,
     )
     from weft.exchange.connections import SocketConnections

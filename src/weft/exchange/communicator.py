@@ -370,11 +370,11 @@ class SocketTransport:
 
     def start(self, x: Tensor, send: Sequence[int], out: Tensor, receive: Sequence[int]) -> Callable[[], None]:
         width = x.element_size() * math.prod(x.shape[1:])
-        self._links.begin(_bytes(x), [count * width for count in send])
+        self._links.begin(bytes_of(x).numpy(), [count * width for count in send])
 
         def wait() -> None:
             with _in_step():
-                lost = self._links.finish_into(_bytes(out), [count * width for count in receive])
+                lost = self._links.finish_into(bytes_of(out).numpy(), [count * width for count in receive])
             self._check(lost)
 
         return wait
@@ -477,6 +477,6 @@ def _in_step() -> Iterator[None]:
         ) from None
 
 
-def _bytes(x: Tensor) -> np.ndarray:
-    x = x.detach().view(torch.int16) if x.dtype == torch.bfloat16 else x.detach()  # numpy has none
-    return x.view(-1).numpy().view(np.uint8)
+def bytes_of(x: Tensor) -> Tensor:
+    """The bytes of a contiguous tensor, in place; of one number the stride may be any, which torch's own view refuses."""
+    return x.detach().view(-1).as_strided((x.numel(),), (1,)).view(torch.uint8)

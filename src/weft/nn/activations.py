@@ -13,6 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from weft.errors import StorageError
+from weft.exchange import bytes_of
 from weft.keys import GeneratorStates, generators_kept
 from weft.nn.kept_state import KeptState, state_kept
 
@@ -111,7 +112,7 @@ class Spilled:
             return kept
         plain = kept.detach().as_subclass(Tensor).cpu().contiguous()
         at, self._end = self._end, self._end + plain.nbytes
-        data = plain.view(-1).view(torch.uint8).numpy().data
+        data = bytes_of(plain).numpy().data
         written = 0
         try:
             while written < len(data):
@@ -129,7 +130,7 @@ class Spilled:
         if isinstance(held, Tensor):
             return held
         out = torch.empty(held.shape, dtype=held.dtype)
-        data = out.view(-1).view(torch.uint8).numpy().data
+        data = bytes_of(out).numpy().data
         read = 0
         while read < len(data):
             read += os.preadv(self._file, [data[read:]], held.at + read)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from weft.exchange import Communicator
+from weft.exchange import Communicator, bytes_of
 from weft.keys import Stream, hashes
 from weft.placements import Program
 from weft.training.batches import Schedule, ScheduleState
@@ -228,7 +228,7 @@ def _as_numbers(tensor: Tensor, dtype: torch.dtype) -> Tensor:
     flat = tensor.detach().flatten()
     if flat.dtype == dtype:
         return flat
-    bits = flat.view(torch.uint8)
+    bits = bytes_of(flat)
     return nn.functional.pad(bits, (0, -len(bits) % dtype.itemsize)).view(dtype)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.errors import ModelError
-from weft.exchange import Communicator
+from weft.exchange import Communicator, bytes_of
 from weft.nn import built_with, running_averages
 
 
@@ -82,7 +82,7 @@ def set_averages(model: nn.Module, values: dict[str, Tensor]) -> None:
 
 
 def _as_bytes(tensors: Collection[Tensor]) -> bytes:
-    return b"".join(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for tensor in tensors)
+    return b"".join(bytes_of(tensor.cpu().contiguous()).numpy().tobytes() for tensor in tensors)
 
 
 def _apart(data: bytes, like: Collection[Tensor]) -> list[Tensor]:
