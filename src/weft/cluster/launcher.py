@@ -78,7 +78,7 @@ class Request:
     ports: str | None = None  # that workers may listen at; None: any
     check: Callable[[], object] = nothing_to_check  # refuses what the workers would refuse
     graph: Path | None = None  # that they read
-    written: tuple[Path, ...] = ()  # where they write what must outlive them: checkpoints, and --out
+    written: tuple[Path, ...] = ()  # where they write what must outlive them: checkpoints, --out, logs
     device: str = "cpu"  # what they compute on, as --device says
 
     def option(self, name: str, usual: str) -> str:

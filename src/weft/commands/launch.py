@@ -65,7 +65,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         return request(
             ports=None if ports is None else str(ports),
             device=str(said.get("device", "auto")),
-            written=_paths(said.get("checkpoint"), said["out"]),
+            written=_paths(said.get("checkpoint"), said["out"], said.get("tensorboard")),
         )
     parser = CommandParser(prog="weft train")
     train.add_arguments(parser)
@@ -83,7 +83,7 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         ports=settings.parallel.ports,
         graph=weft.graph.directory_of(given.graph),
         device=settings.parallel.device,
-        written=_paths(settings.checkpoint.folder, given.out),
+        written=_paths(settings.checkpoint.folder, given.out, settings.report.tensorboard),
     )
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from importlib.util import find_spec
@@ -16,7 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from weft.config import check_writable
 from weft.errors import ConfigError
+from weft.graph import named_errors
 from weft.plan import Settings
 from weft.report.formats import RECORD_VERSION, rows_read
 from weft.report.plan_table import print_answer
@@ -162,7 +164,10 @@ class TensorBoard:
             raise ConfigError(
                 "tensorboard is set, but the package is not installed: pip install 'weft-gnn[tensorboard]'"
             )
-        self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+        check_writable(folder / "events.out.tfevents")  # which is what its files' names begin with
+        self._folder = folder
+        with self._named():
+            self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
 
     @contextmanager
     def open(self) -> Iterator[Listener]:
@@ -170,10 +175,18 @@ class TensorBoard:
         try:
             yield self
         finally:
-            self._writer.close()
+            with self._named():
+                self._writer.close()
 
     def __call__(self, event: Event) -> None:
         """Write one event, if it is one that TensorBoard shows."""
+        with self._named():
+            self._tell(event)
+
+    def _named(self) -> AbstractContextManager[None]:
+        return named_errors(self._folder, "writing")
+
+    def _tell(self, event: Event) -> None:
         if isinstance(event, EpochEnded):
             self._writer.add_scalar("loss", event.loss, event.epoch + 1)
             self._writer.add_scalar("seconds", event.seconds, event.epoch + 1)

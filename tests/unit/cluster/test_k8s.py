@@ -205,6 +205,12 @@ def test_what_a_settings_file_would_lose_is_refused(capsys, tmp_path, command):
     assert "/tmp/k would be lost with its pod" in refusal(capsys, (*words, *there), image=IMAGE, **CLAIMS)
 
 
+def test_a_log_that_would_be_lost_with_its_pod_is_refused(capsys):
+    words = ("train", "/graph/p", "--out=/checkpoints/m", "--tensorboard")
+    assert "/tmp/tb would be lost with its pod" in refusal(capsys, (*words, "/tmp/tb"), image=IMAGE, **CLAIMS)
+    shown(capsys, words=(*words, "/checkpoints/tb"), **CLAIMS)
+
+
 def test_what_other_commands_write_is_refused_where_it_would_be_lost(capsys):
     for words in (("probe", "--out", "/tmp/c.toml"), ("probe", "--out=/tmp/c.toml")):
         assert "/tmp/c.toml would be lost with its pod" in refusal(capsys, words, image=IMAGE, checkpoints="runs")
