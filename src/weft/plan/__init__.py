@@ -6,6 +6,7 @@ from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
     from weft.plan.binding import (
+        binds,
         check_cache,
         check_device,
         check_loader,

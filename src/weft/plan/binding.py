@@ -50,6 +50,18 @@ def _model(*names: str, but: tuple[str, ...] = ()) -> Callable[["Settings"], boo
     return holds
 
 
+def _between(*names: str) -> Callable[["Settings"], bool]:
+    """Has a model layers to be between? `names`: of those that have a place for it within their only one, or beside it."""
+
+    def holds(settings: "Settings") -> bool:
+        model = settings.model
+        return model.file is not None or model.layers != 1 or model.jk != "none" or model.name in names
+
+    return holds
+
+
+_SHALLOW = "the model {model} of one layer"
+_WIDE, _DROPS, _NORMED = _between(*_OWN_WAY, *_RELATIONAL), _between(*_OWN_WAY, "rgcn", *_ATTENTION), _between("gin")
 CONDITIONS = {
     "named": Condition(
         "a model that is made by its own code", "say it there", lambda settings: settings.model.file is None
@@ -59,6 +71,10 @@ CONDITIONS = {
         "say it there",
         lambda settings: settings.model.file is None or settings.of_links,
     ),
+    # Of R-GCN and R-GAT, several types of vertices are projected first, which the graph tells.
+    "hidden": Condition(_SHALLOW, "set layers", lambda settings: settings.task.name != "vertex" or _WIDE(settings)),
+    "dropout": Condition(_SHALLOW, "set layers", _DROPS),
+    "normed": Condition(_SHALLOW, "set layers", lambda settings: settings.model.norm == "none" or _NORMED(settings)),
     "attention": Condition("the model {model}", f"choose one of {', '.join(_ATTENTION)}", _model(*_ATTENTION)),
     "relational": Condition("the model {model}", f"choose one of {', '.join(_RELATIONAL)}", _model(*_RELATIONAL)),
     "norm": Condition("the model {model}", "choose another model", _model(but=_OWN_WAY)),

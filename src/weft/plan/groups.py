@@ -17,7 +17,7 @@ class ModelSettings(Group):
     name: str = setting(
         "sage", "a name (gcn sage gat gatv2 gin deepgcn film rgcn rgat) or FILE.py:FUNCTION", key="model", usual=True
     )
-    hidden: int = setting(128, "width between layers", low=1, usual=True, binds="width")
+    hidden: int = setting(128, "width between layers", low=1, usual=True, binds="width hidden")
     layers: int | None = setting(
         None, "convolutions; none: as many as fanouts, or the model's own number", low=1, usual=True, binds="named"
     )
@@ -28,8 +28,12 @@ class ModelSettings(Group):
     blocks: int = setting(
         0, "rgcn, rgat: blocks along the diagonal of relations' matrices; 0: full", low=0, binds="named relational"
     )
-    dropout: float = setting(0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds="named")
-    norm: str = setting("none", "normalisation between layers", choices=("none", "layer", "batch"), binds="named norm")
+    dropout: float = setting(
+        0.0, "share of values dropped in training", low=0.0, high=0.99, usual=True, binds="named dropout"
+    )
+    norm: str = setting(
+        "none", "normalisation between layers", choices=("none", "layer", "batch"), binds="named norm normed"
+    )
     jk: str = setting(
         "none", "jumping knowledge", choices=("none", "cat", "max", "lstm", "last"), binds="named jk", off="none"
     )

@@ -13,7 +13,7 @@ from weft.exchange import Owners
 from weft.graph import Features, Graph, HeteroFeatures, ProgressCallback, arrays_of
 from weft.nn import encoder_of, forward_of
 from weft.partition import allocate, too_large, write_partitioned
-from weft.plan import Plan, Settings, refuse
+from weft.plan import Plan, Settings, binds, refuse
 from weft.planner import Answer, Cluster, Planner, Scaling, Sweep, Task, Workers, link_sweep, sweep
 from weft.plugins import PARTITION_METHODS
 from weft.scratch import scratch_folder
@@ -83,7 +83,7 @@ class WhatIf:
         planner = self.planner(cluster, self._settings.sampling.batch_size * cluster.workers)
         also = self.named(cluster)
         sweeps = [link_sweep(planner, cluster, also)] if len(cluster.hosts) > 1 else []
-        if self._settings.model.file is None:
+        if self._settings.model.file is None and binds("hidden", self._settings):
             models = {}
             for width in sorted({*_WIDTHS, self._settings.model.hidden}):
                 with suppress(ConfigError):  # that heads or blocks can't divide

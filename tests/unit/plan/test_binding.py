@@ -6,9 +6,12 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import torch
 
 import weft
 from weft.errors import ConfigError
+from weft.keys import seeded
+from weft.nn import DEFAULT_LAYERS, build
 from weft.plan import (
     DEFAULTS,
     NAMED,
@@ -193,6 +196,46 @@ def has_an_effect_or_is_refused(key, scope, plan, model, task):
         assert task_given.choices[key] == ((5, 4, 3, 2, 1, 0) if key == "prefetch" else (OTHER[key],))
     elif PLACES[key][0] == "plan" and not (key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds):
         assert found != made(scope, plan, model, task, **needed)[1]
+
+
+RELATIONAL = ("rgcn", "rgat")
+
+
+def shown(name, widths, **options):
+    """What the parameters of a model of one layer are, and its rows in training."""
+    draw = torch.Generator().manual_seed(0)
+    given = [torch.randn(20, 6, generator=draw), torch.randint(0, 20, (2, 60), generator=draw)]
+    given += [torch.arange(60) % 3, torch.arange(20) % 2] if name in RELATIONAL else []
+    model = build(name, 6, options.pop("hidden", 8), 4, 1, relations=3, widths=widths, **options)
+    with seeded(0):
+        rows = model(*given)
+    return [parameter.shape for parameter in model.parameters()], rows.tolist()
+
+
+@pytest.mark.parametrize(("key", "value"), [("hidden", 16), ("dropout", 0.5), ("norm", "batch"), ("norm", "layer")])
+@pytest.mark.parametrize("name", DEFAULT_LAYERS)
+def test_an_option_of_one_layer_is_refused_where_the_model_does_not_show_it(name, key, value):
+    several = [[6], [6, 4]] if name in RELATIONAL else [[6]]  # features by type of vertices
+    if any(shown(name, widths) != shown(name, widths, **{key: value}) for widths in several):
+        Settings.of(model=name, layers=1, **{key: value})
+        return
+    with pytest.raises(ConfigError, match=f"^{key} means nothing to the model {name}( of one layer)?: drop it, or"):
+        Settings.of(model=name, layers=1, **{key: value})
+    if name in ("gcn", "sage", "gat", "gatv2", "gin"):
+        assert shown(name, [6], jk="last") != shown(name, [6], jk="last", **{key: value})
+        Settings.of(model=name, layers=1, jk="last", **{key: value})
+
+
+def test_of_one_layer_what_is_off_or_the_width_of_links_may_be_said():
+    Settings.of(layers=1, dropout=0.0, norm="none")
+    Settings.of(layers=1, task="link", hidden=16)
+    Settings.of(model="own.py", task="link", hidden=16)
+    with pytest.raises(
+        ConfigError, match="dropout means nothing to the model sage of one layer: drop it, or set layers"
+    ):
+        Settings.of(layers=1, task="link", dropout=0.5)
+    old = Settings.restored(Settings.of(layers=1).flat() | {"hidden": 16, "norm": "batch"}, "there")  # of 0.1.0, say
+    assert old.model.layers == 1 and "hidden" not in old.given
 
 
 @pytest.mark.parametrize("key", sorted(OFF.keys() - {"full_graph"}))

@@ -202,6 +202,11 @@ def test_widths_are_those_that_the_model_can_have(graph, options, some, none):  
     assert some <= {*by_width.values} and not none & {*by_width.values}
 
 
+def test_no_widths_are_swept_that_a_model_of_one_layer_does_not_have(graph):  # noqa: F811
+    settings = Settings.of(layers=1, fanouts=(4,), batch_size=100, threads=1)
+    assert [sweep.axis for sweep in WhatIf(graph, settings, "random").sensitivity(cluster(1e7))] == ["link"]
+
+
 @pytest.mark.parametrize(("short", "method"), [("", "metis"), ("would need about 115 GB", "fennel")])
 def test_what_is_too_large_for_metis_is_partitioned_otherwise(graph, tmp_path, monkeypatch, short, method):  # noqa: F811
     methods = []
