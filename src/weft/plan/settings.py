@@ -105,8 +105,11 @@ class Settings:
 
     @classmethod
     def restored(cls, flat: Mapping[str, object], where: str) -> Self:
-        """Settings as `flat` wrote them, in this version or an older one; what has no effect is left out."""
-        given = {key: value for key, value in flat.items() if DEFAULTS.get(key) != value}
+        """Settings as `flat` wrote them, in this version or an older one; what has no effect is left out.
+
+        So is what has started the workers, which need not be known where a model is read.
+        """
+        given = {key: value for key, value in flat.items() if DEFAULTS.get(key) != value and key != "on"}
         try:
             return cls.read(given, where)
         except NoEffectError as error:

@@ -12,10 +12,12 @@ from torch_geometric.nn import GCN
 
 import weft
 from weft.cli import main
+from weft.cluster import Launcher
 from weft.errors import ConfigError, InputError, ModelError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.plan import Settings
+from weft.plugins import LAUNCHERS
 from weft.training import checkpoint, infer, load_model, make_model, save_model, table_of, told
 
 CITES, LIKES, WRITES = ("paper", "cites", "paper"), ("paper", "likes", "paper"), ("author", "writes", "paper")
@@ -63,6 +65,21 @@ def test_a_graph_may_be_a_path(tmp_path):
     folder = saved(tmp_path / "model", graph, model="sage")
     for place in (tmp_path / "graph", str(tmp_path / "graph"), f"file://{tmp_path / 'graph'}"):
         np.testing.assert_array_equal(rows(folder, place), rows(folder, graph))
+
+
+def test_what_has_started_the_workers_need_not_be_known_where_a_model_is_read(tmp_path, monkeypatch):
+    class Containers(Launcher):
+        name, help = "containers", "of a house of its own"
+        shown = submit = None
+
+    monkeypatch.setattr(LAUNCHERS, "_added", {})
+    LAUNCHERS.register(Containers)
+    graph = plain(np.arange(12) % 3)
+    folder = saved(tmp_path / "model", graph, model="sage", on="containers")
+    monkeypatch.setattr(LAUNCHERS, "_added", {})
+    assert load_model(folder, graph).settings.parallel.on == "local"
+    with pytest.raises(ConfigError, match="launcher 'containers' is not known"):
+        Settings.of(on="containers")
 
 
 def test_a_decoupled_model_asks_for_types_if_its_model_does(tmp_path):
