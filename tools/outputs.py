@@ -115,7 +115,7 @@ OUTPUTS = (
     ),
     Output(
         "weft sandbox --json -- COMMAND",
-        "`traffic`: a list, one for each host.",
+        "`traffic`: a list, one for each host. What the command prints on stdout goes to stderr.",
         (),
         tuple(
             Row(f"{way}_{unit}", "whole number", f"{unit} that the host {way}")

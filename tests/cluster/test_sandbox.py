@@ -276,6 +276,14 @@ def test_failures_end_all_workers():
     assert not left()
 
 
+def test_of_json_nothing_else_is_on_stdout(capfd):
+    assert cli.main(["sandbox", "--hosts", "2", "--json", "--", "sh", "-c", "echo from $RANK"]) == 0
+    told = capfd.readouterr()
+    assert [*json.loads(told.out)] == ["traffic"] and {*told.err.splitlines()} >= {"from 0", "from 1"}
+    assert cli.main(["sandbox", "--hosts", "1", "--", "echo", "there"]) == 0
+    assert capfd.readouterr().out.startswith("there\n")
+
+
 def test_bad_input(capsys):
     for arguments, reason in (
         (["--link", "fast", "--", "true"], "is not a rate"),

@@ -8,6 +8,8 @@ import weft.report
 from weft.commands.flags import add_number
 from weft.errors import ConfigError
 
+_STDERR = 2  # the descriptor
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft sandbox`."""
@@ -24,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--cpu", action="append", default=[], metavar="HOST=SHARE", help="processors of one host: h1=0.5 is half of one"
     )
     parser.add_argument("--timeout", type=float, help="seconds after which the workers are stopped")
-    parser.add_argument("--json", action="store_true", help="print the hosts' traffic as JSON")
+    parser.add_argument(
+        "--json", action="store_true", help="print the hosts' traffic as JSON, and on stderr what the command prints"
+    )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="what each worker runs")
 
 
@@ -44,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             raise ConfigError(f"--cpu {text} is not possible: give HOST=SHARE, such as h1=0.5") from None
     link = common[-1] if common else "none"
     with weft.lab.Sandbox(args.hosts, args.workers_per_host, link, links, shares) as sandbox:
-        code = sandbox.run(command, timeout=args.timeout)
+        code = sandbox.run(command, output=_STDERR if args.json else None, timeout=args.timeout)
         traffic = sandbox.traffic()
     print(json.dumps({"traffic": traffic})) if args.json else weft.report.print_traffic(traffic)
     return code
