@@ -128,7 +128,10 @@ class Remembering(weft.VertexObjective):
         if self.how == "mean":
             self.scale = 0.999 * self.scale + 0.001 * float(loss.detach()) / max(1, len(labels))
         if self.how == "late" and self.calls > 3:
-            loss = loss + len(rows) * (rows - rows.mean(0)).square().sum()
+            loss = loss + (rows - rows.mean(0)).square().sum()
+        if self.how == "pulled" and self.calls > 3:
+            pulled = (rows * rows.mean(0).detach()).sum()
+            loss = loss + pulled - pulled.detach()
         return loss
 
 
@@ -138,7 +141,13 @@ KEEPS = r"Remembering.loss\(\) keeps something of its examples by which the next
 @pytest.mark.parametrize(("workers", "options"), [(1, {"micro_batches": 3}), (2, {})])
 @pytest.mark.parametrize(
     ("how", "words"),
-    [("mean", KEEPS), ("counted", KEEPS), ("late", "let it be a sum over vertices"), ("nothing", None)],
+    [
+        ("mean", KEEPS),
+        ("counted", KEEPS),
+        ("late", "let it be a sum"),
+        ("pulled", "another gradient"),
+        ("nothing", None),
+    ],
 )
 def test_a_loss_that_goes_by_rows_before_it_is_refused_where_a_batch_is_shared(
     ranks, parts, workers, options, how, words

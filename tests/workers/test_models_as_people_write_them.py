@@ -1039,6 +1039,9 @@ class Decoder(nn.Module):
         if self.how == "keeps" and self.training:
             self.calls, self.mean = self.calls + 1, 0.9 * self.mean + 0.2
             x = x * self.mean + self.calls
+        if self.how == "remembers" and self.training:
+            x = x * self.mean
+            self.mean = 0.9 * self.mean + 0.1 * x.detach().mean()
         if self.how == "draws one":
             x = x + np.random.rand() + random.random()
         if self.how == "not of none":
@@ -1082,7 +1085,14 @@ def test_scores_that_are_no_numbers_are_not_ranked(graphs):
         weft.train(open_graph(graphs / "1"), model, task="link", fanouts=(3, 2), epochs=1, log="json")
 
 
-@pytest.mark.parametrize(("how", "said"), [("mixes", "other scores if other pairs"), ("draws", "draws random numbers")])
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("mixes", "other scores if other pairs"),
+        ("draws", "draws random numbers"),
+        ("remembers", "keeps something of its examples by which the next ones are told"),
+    ],
+)
 def test_a_decoder_that_looks_at_other_pairs_is_refused_on_several_workers(ranks, graphs, how, said):
     def work(world):
         losses(world, graphs, lambda: of_links(how), task="link", epochs=1)

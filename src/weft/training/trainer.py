@@ -30,7 +30,7 @@ from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
 
-_OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes forward, to the next
+_OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes itself, to the next
 _LONG = 60  # seconds of an evaluation, before which an epoch is kept
 
 

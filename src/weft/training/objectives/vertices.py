@@ -19,6 +19,10 @@ from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
 from weft.training.objectives.objective import Examples, Halves, Objective, Outputs, Targets, in_words
 
+_REMEDY = (
+    "let it be a sum over vertices (as with reduction='sum'), for workers (or micro-batches) that each have some add theirs "
+    "up, and train divides by all; or train on one worker"
+)
 _WARNINGS = threading.Lock()  # filters are the process's, and workers may be its threads
 
 Vertices = np.ndarray | Tensor | Sequence[int]  # by id, or a mask of all
@@ -138,17 +142,29 @@ class VertexObjective(Objective):
         if len(targets.ids) != len(rows):
             return
 
-        def loss_of(first: int, end: int) -> Tensor:
-            return self.loss(model, rows.detach()[first:end], targets.of(slice(first, end)))
+        @torch.enable_grad()
+        def told_by(first: int, end: int) -> Tensor:
+            some = rows.detach()[first:end].requires_grad_()
+            loss = self.loss(model, some.clone(), targets.of(slice(first, end)))
+            (gradient,) = torch.autograd.grad(loss, some, allow_unused=True, materialize_grads=True)
+            # In gradients what counts for little is seen, and what others move without adding anything.
+            return torch.cat([loss.detach().view(1).to(gradient.dtype), gradient.flatten()])
 
-        tried, who = Halves.of(loss_of, len(rows), *learned_by(self).values(), model), f"{type(self).__name__}.loss()"
+        tried, who = Halves.of(told_by, len(rows), *learned_by(self).values(), model), f"{type(self).__name__}.loss()"
         tried.check(who)
-        if not tried.drew and not alike(tried.first + tried.rest, tried.whole):
+        of_all = tried.whole, tried.first, tried.rest
+        whole, first, rest = (one[0] for one in of_all)
+        if tried.drew:
+            return
+        if not alike(first + rest, whole):
             raise TrainingError(
-                f"{who} gives {float(tried.whole):.6g} for {len(rows)} vertices, and {float(tried.first):.6g} and "
-                f"{float(tried.rest):.6g} for the halves of them: let it be a sum over vertices (as with reduction='sum'), "
-                f"for workers (or micro-batches) that each have some add theirs up, and train divides by all; or train on "
-                f"one worker"
+                f"{who} gives {float(whole):.6g} for {len(rows)} vertices, and {float(first):.6g} and {float(rest):.6g} for "
+                f"the halves of them: {_REMEDY}"
+            )
+        gradient, *parts = (one[1:] for one in of_all)
+        if not alike(torch.cat(parts), gradient):
+            raise TrainingError(
+                f"{who} gives a vertex's row another gradient if other vertices are beside it: {_REMEDY}"
             )
 
     def vertices(self, split: str) -> np.ndarray:
