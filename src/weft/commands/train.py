@@ -87,6 +87,12 @@ def _train(
     with weft.report.listener_for(settings, quiet=world.rank > 0) as listen:
         weft.training.trainer_for(graph, model, settings, listen, world).fit()
     if args.out and world.rank == 0:
+        if left_out := besides.left_out():
+            print(
+                f"weft: {', '.join(left_out)}: training has changed it, and {args.out} is without it: where its rows "
+                f"hang on it, they are not those that were measured; keep numbers, or tensors, as attributes or buffers",
+                file=sys.stderr,
+            )
         weft.training.save_model(args.out, model, settings, graph, besides.changed())
         if settings.report.log == "human":
             command = f"weft embed {typed(args.graph)} --model {typed(args.out)}"

@@ -303,6 +303,19 @@ def test_what_a_model_keeps_besides_its_state_dict_is_saved(tmp_path, capsys, dt
     assert checkpoint.load(tmp_path / "m", checkpoint.MODEL)[1]["attributes"] == [["", "calls", model.calls]]
 
 
+def test_what_a_trained_model_is_saved_without_is_told(tmp_path, capsys):
+    listed = COUNTS.replace("self.calls, self.scale, self.late =", "self.seen, self.calls, self.scale, self.late = {},")
+    listed = listed.replace("if self.training:", "if self.training:\n            self.seen['x'] = 1")
+    (tmp_path / "counts.py").write_text(listed)
+    plain(np.arange(12) % 3, split=np.arange(12) % 3).save(tmp_path / "g")
+    words = ["--model", f"{tmp_path / 'counts.py'}:Counts", "--fanouts", "full", "--epochs", "1"]
+    assert main(["train", str(tmp_path / "g"), *words, "--out", str(tmp_path / "m")]) == 0
+    assert capsys.readouterr().err == (
+        f"weft: seen of the model: training has changed it, and {tmp_path / 'm'} is without it: where its rows hang "
+        f"on it, they are not those that were measured; keep numbers, or tensors, as attributes or buffers\n"
+    )
+
+
 def test_built_in_models_keep_nothing_else(tmp_path):
     plain(np.arange(12) % 3, split=np.arange(12) % 3).save(tmp_path / "g")
     words = ["--model", "gat", "--norm", "batch", "--fanouts", "2,2", "--epochs", "2", "--out", str(tmp_path / "m")]
