@@ -30,15 +30,11 @@ if TYPE_CHECKING:
     from weft.nn.dropout import KeyedDropout
     from weft.nn.handles import EDGE_ARGUMENTS, Handle
     from weft.nn.kept_state import (
-        NOTHING_KEPT,
-        Kept,
         KeptAttributes,
         KeptState,
         Steps,
-        Unlisted,
         built_with,
         kept_with_gradients,
-        learned_by,
         left_alone,
         plain_state,
         state_and_hooks,
@@ -51,6 +47,7 @@ if TYPE_CHECKING:
     from weft.nn.rows import Pass, running_averages
     from weft.nn.small_graph import alike
     from weft.nn.sums import merged
+    from weft.nn.unlisted import NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, StorageError, TrainingError, WeftError
-from weft.nn import NOTHING_KEPT, Kept, Unlisted, learned_by
+from weft.nn import NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -115,6 +115,7 @@ class RunState:
         self._learned = _in_words(run)
         self._best: dict[str, Tensor] | None = None
         self._kept_by_best: Kept | None = NOTHING_KEPT  # None: an older Weft, which did not say, has kept the best
+        self._rest_of_best: Rest = {}
         self._best_written = True
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
@@ -136,14 +137,14 @@ class RunState:
     def keep_best(self) -> None:
         """The model as it is now is the best so far."""
         self._best, self._best_written = _copied(self._model.state_dict()), False
-        self._kept_by_best = self._unlisted.changed()
+        self._kept_by_best, self._rest_of_best = self._unlisted.changed(), self._unlisted.rest()
 
     def take_best(self) -> None:
         """Make the model the best one again, if any was kept; it is the first worker's on all of them."""
         if self._best is not None:
             self._model.load_state_dict(self._best)
             if self._kept_by_best is not None:
-                self._unlisted.put_back(self._kept_by_best)
+                self._unlisted.put_back(self._kept_by_best, self._rest_of_best)
         take_first_workers(self._model, self._comm)
 
     def keep(self, progress: Progress, due: bool) -> None:

@@ -626,13 +626,82 @@ class Counting(Keeping):
         return super().forward(x, edge_index)
 
 
-@pytest.mark.parametrize(("make", "seen"), [(lambda: Keeping(listed=True), "seen"), (Counting, "seen_of")])
+class Varied(nn.Module):
+    """Keeps a tuple, complex numbers, and which of its parameters are learned."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.pair, self.turn, self.sizes = GraphSAGE(6, 8, 2, 4), (1.0, ("a", np.int64(0))), 1j, None
+
+    def forward(self, x, edge_index):
+        if self.training:
+            factor, (name, steps) = self.pair
+            self.pair, self.turn, self.sizes = (factor * 0.9, (name, steps + 1)), self.turn * 1j * 0.9, (len(x[0]),)
+            if steps == 3:
+                self.inner.convs[0].requires_grad_(False)
+        return self.inner(x * self.pair[0], edge_index) + self.turn.real
+
+
+def test_tuples_complex_numbers_and_what_is_frozen_go_on_where_they_were(graph, tmp_path):
+    usual, said = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
+
+    def fit(**given):
+        with seeded(1):
+            model = Varied()
+        return weft.train(graph, model, **usual, **given, listen=lambda event: said.append(getattr(event, "text", "")))
+
+    whole = fit(epochs=4)
+    fit(epochs=2, checkpoint=tmp_path)
+    last = fit(epochs=4, checkpoint=tmp_path, resume=True)
+    assert_same(whole, last)
+    assert last.model.pair == whole.model.pair and type(last.model.pair[1][1]) is np.int64
+    assert (last.model.turn, last.model.sizes) == (whole.model.turn, (6,))
+    assert not any(parameter.requires_grad for parameter in last.model.inner.convs[0].parameters())
+    assert not any("checkpoints are without" in text for text in said)
+    tensors, state = checkpoint.load(tmp_path / "step-000000004")
+    assert ["inner.convs.0.lin_l", "weight.requires_grad", False] in state["attributes"]
+    for wrong in (["inner", "a.requires_grad", True], ["", "pair", {"list": [1]}], ["", "turn", {"complex": ["a"]}]):
+        checkpoint.save(tmp_path / "step-000000008", tensors, state | {"attributes": [wrong]})
+        with pytest.raises(TrainingError, match=f"step-000000008 .*{wrong[1]}"):
+            fit(epochs=5, checkpoint=tmp_path, resume=True)
+
+
+class Replaced(Varied):
+    """Keeps what is made anew in each step, and what is made late: no numbers."""
+
+    def forward(self, x, edge_index):
+        if self.training:
+            self.act, self.made = (lambda rows: rows), [*getattr(self, "made", ()), 1]
+        return super().forward(x, edge_index)
+
+
+@pytest.mark.parametrize(
+    ("make", "seen"),
+    [(lambda: Keeping(listed=True), "seen"), (Counting, "seen_of"), (Replaced, "act of the model, made")],
+)
 def test_what_checkpoints_are_without_is_told_once(graph, tmp_path, make, seen):
     usual, events = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
     chosen = Settings.of(epochs=2, checkpoint=tmp_path, **usual)
     Trainer(graph, make(), chosen, events.append).fit()
     (text,) = (text for text in told(events) if "without" in text)
     assert text.startswith(f"checkpoints are without {seen} of the model, which training changes")
+
+
+def test_the_best_epochs_model_has_the_lists_of_then(graph):
+    """They are not saved, and are in memory."""
+
+    class Lists(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.seen = GraphSAGE(6, 8, 2, 4), {"steps": [0]}
+
+        def forward(self, x, edge_index):
+            self.seen["steps"][0] += self.training
+            return self.inner(x, edge_index) + max(0, self.seen["steps"][0] - 8) * 1e3 * torch.eye(4)[0]
+
+    usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+    best = weft.train(graph, Lists(), epochs=8, evaluation="exact", **usual)
+    assert best.model.seen == {"steps": [2 * (best.best_epoch + 1)]} and 0 < best.best_epoch < 6
 
 
 def test_extra_state_that_is_no_tensor_is_refused(graph):

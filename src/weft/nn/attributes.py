@@ -1,0 +1,196 @@
+"""What things hold in Python besides parameters, buffers and modules: as JSON has it, copied, compared, and put back."""
+
+from collections import deque
+from collections.abc import Iterable
+from copy import copy
+from itertools import chain
+from typing import cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+PLAIN = (bool, int, float, complex, str, type(None), np.bool_, np.number)  # values that are compared, and saved
+TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
+_OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
+_LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
+
+
+def held_by(thing: object) -> dict[str, object]:
+    """What is no parameter, buffer or module; of a class nothing, which is everybody's."""
+    found = {} if isinstance(thing, type) else getattr(thing, "__dict__", {})
+    return {name: value for name, value in found.items() if name not in _OF_TORCH}
+
+
+def stored(thing: object) -> dict[str, object]:
+    """What is its held_by, but for cached properties: these are made of the rest."""
+    return {name: value for name, value in held_by(thing).items() if not _is_made(getattr(type(thing), name, None))}
+
+
+def _is_made(of_class: object) -> bool:
+    """Is it what gives a value that is then kept in its place?"""
+    return hasattr(of_class, "__get__") and not hasattr(of_class, "__set__")
+
+
+def is_of_library(thing: object) -> bool:
+    """Is it of a library's class, which knows what it keeps?"""
+    return _is_librarys(type(thing))
+
+
+def is_of_librarys_class(thing: object) -> bool:
+    """Is it of a library's class, or of one that is derived from such, but for torch's Module?"""
+    return any(_is_librarys(kind) for kind in type(thing).__mro__ if kind not in (nn.Module, object))
+
+
+def _is_librarys(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in _LIBRARIES
+
+
+def is_plain(value: object) -> bool:
+    """Is it a value that JSON can have: a number, a word, or a tuple of such?"""
+    return all(map(is_plain, cast(tuple, value))) if type(value) in (tuple, torch.Size) else isinstance(value, PLAIN)
+
+
+def as_json(value: object) -> object:
+    """A plain value, as JSON has it."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, tuple):
+        return {"tuple": [as_json(one) for one in value]}
+    return {"complex": [value.real, value.imag]} if isinstance(value, complex) else value
+
+
+def from_json(said: object, now: object) -> object:
+    """The plain value that JSON has; of numpy's types where what there is `now` is of these."""
+    if isinstance(said, dict) and said.keys() == {"tuple"}:
+        there = now if isinstance(now, tuple) and len(now) == len(said["tuple"]) else [None] * len(said["tuple"])
+        made = tuple(from_json(*pair) for pair in zip(said["tuple"], there, strict=True))
+        return torch.Size(cast(tuple[int, ...], made)) if isinstance(now, torch.Size) else made
+    value = complex(*said["complex"]) if isinstance(said, dict) and said.keys() == {"complex"} else said
+    if not isinstance(value, PLAIN):
+        raise ValueError(f"{value!r}, which is no plain value")
+    return type(now)(value) if isinstance(now, np.generic) and value is not None else value
+
+
+class Snapshot:
+    """What things hold, and what these hold in turn, as it was when this was made."""
+
+    def __init__(self, things: Iterable[object], earlier: "Snapshot | None" = None) -> None:
+        """`earlier`: one whose copies are taken of tensors that nobody has written into since."""
+        self._copies: dict[int, tuple[object, object]] = {}
+        self._versions: dict[int, int] = {}
+        roots = [*things]
+        named, waiting = frozenset(map(id, roots)), roots
+        while waiting:
+            thing = waiting.pop()
+            if id(thing) in self._copies or isinstance(thing, PLAIN):
+                continue
+            if _knows_writes(thing):
+                self._versions[id(thing)] = cast(Tensor, thing)._version
+            if earlier is not None and earlier._is_untouched(thing):
+                self._copies[id(thing)] = earlier._copies[id(thing)]
+            else:
+                self._copies[id(thing)] = (
+                    thing,
+                    held_by(thing) if id(thing) in named and _has_names(thing) else _copied(thing),
+                )
+            waiting += _within(self._copies[id(thing)][1])
+
+    def has_changed(self) -> bool:
+        """Do they hold anything else by now?"""
+        return not all(_is_as_before(thing, copied) for thing, copied in self._copies.values())
+
+    def put_back(self, trusting: bool = False) -> None:
+        """Let them hold what they did; `trusting`: what nobody has written into, as far as torch knows, is left."""
+        for thing, copied in self._copies.values():
+            if not (trusting and self._is_untouched(thing)):
+                _put_back(thing, copied)
+
+    def _is_untouched(self, thing: object) -> bool:
+        known = id(thing) in self._versions and self._copies[id(thing)][0] is thing
+        return known and self._versions[id(thing)] == cast(Tensor, thing)._version
+
+
+def _copied(thing: object) -> object:
+    """What may change in its place, as it is; what holds things as it does; None of all else, such as tables."""
+    if isinstance(thing, Tensor):
+        kept = thing.numel() <= TABLE and thing.layout is torch.strided and not isinstance(thing, nn.Parameter)
+        return thing.detach().clone() if kept else None
+    if isinstance(thing, np.ndarray):
+        return thing.copy() if thing.size <= TABLE and thing.flags.writeable else None
+    return copy(thing) if isinstance(thing, list | deque | dict | set | tuple | frozenset) else None
+
+
+def _has_names(thing: object) -> bool:
+    return not isinstance(thing, Tensor | np.ndarray | list | deque | dict | set | tuple | frozenset)
+
+
+def _within(copied: object) -> Iterable[object]:
+    if isinstance(copied, dict):
+        return copied.values()
+    return copied if isinstance(copied, list | deque | set | tuple | frozenset) else ()
+
+
+def _is_as_before(thing: object, copied: object) -> bool:
+    if copied is None:
+        return True
+    if isinstance(thing, Tensor):
+        return not has_other_numbers(thing, cast(Tensor, copied))
+    if isinstance(thing, np.ndarray):
+        return np.array_equal(thing, cast(np.ndarray, copied), equal_nan=thing.dtype.kind in "fc")
+    if isinstance(thing, set | frozenset):
+        return {*map(id, thing)} == {*map(id, cast(set, copied))}
+    if isinstance(copied, dict):
+        now = thing if isinstance(thing, dict) else held_by(thing)
+        return _are_the_same([*chain(*now.items())], [*chain(*copied.items())])
+    return _are_the_same(cast(list, thing), cast(list, copied))
+
+
+def _are_the_same(now: Iterable[object], before: Iterable[object]) -> bool:
+    """The same things, or plain values that are equal."""
+    now, before = [*now], [*before]
+    return len(now) == len(before) and all(
+        one is other or (isinstance(one, PLAIN) and type(one) is type(other) and one == other)
+        for one, other in zip(now, before, strict=True)
+    )
+
+
+def _put_back(thing: object, copied: object) -> None:
+    """The same thing, with what was in it; what holds that is not touched: another thread may go over it."""
+    if isinstance(thing, Tensor) and copied is not None:
+        _write(thing, cast(Tensor, copied))
+    elif isinstance(thing, np.ndarray) and copied is not None:
+        thing[...] = copied
+    elif _is_as_before(thing, copied):
+        return
+    elif isinstance(thing, list | deque):
+        thing.clear()
+        thing.extend(cast(list, copied))
+    elif isinstance(thing, dict | set):
+        thing.clear()
+        thing.update(cast(dict, copied))
+    else:
+        for name in held_by(thing).keys() - cast(dict, copied).keys():
+            if not name.startswith("_"):
+                delattr(thing, name)
+        vars(thing).update(cast(dict, copied))
+
+
+def _knows_writes(thing: object) -> bool:
+    return isinstance(thing, Tensor) and not thing.is_inference()
+
+
+def _write(tensor: Tensor, numbers: Tensor) -> None:
+    """Into where it is, which others may look at, too; of another size by now, it is made anew."""
+    if tensor.shape == numbers.shape:
+        tensor.data.copy_(numbers)
+    else:
+        tensor.data = numbers.clone()
+
+
+def has_other_numbers(now: Tensor, before: Tensor) -> bool:
+    """Does it hold others than before? What is no number stays that."""
+    now = now.detach()
+    if now.shape != before.shape or torch.equal(now, before):
+        return now.shape != before.shape
+    return not bool(((now == before) | (now.isnan() & before.isnan())).all())

@@ -1,0 +1,221 @@
+"""What a checkpoint saves of a model, and of what it learns by, besides what a state_dict has; and what it is without."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from inspect import ismethod
+from typing import cast
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from weft.nn.attributes import (
+    PLAIN,
+    TABLE,
+    Snapshot,
+    from_json,
+    has_other_numbers,
+    held_by,
+    is_of_library,
+    is_of_librarys_class,
+    is_plain,
+    stored,
+)
+from weft.nn.kept_state import plain_of
+
+_LEARNED = "the objective"  # begins the names of what belongs to it
+_REQUIRES_GRAD = ".requires_grad"  # ends the names of what is kept of parameters
+
+Kept = tuple[list[tuple[str, str, object]], dict[str, Tensor]]  # plain values by thing and name, and tensors by both
+NOTHING_KEPT: Kept = [], {}
+Rest = dict[tuple[str, str], tuple[object, Snapshot]]  # by thing and name, what can't be saved, and how it was
+
+
+def learned_by(objective: object) -> dict[str, object]:
+    """What may keep something as it is learned: an objective of the user's, a loss, modules that it has; by name."""
+    its = {f"{_LEARNED}'s {name.lstrip('_')}": value for name, value in held_by(objective).items()}
+    things = {_LEARNED: objective, **its}
+    things = {name: thing.__self__ if ismethod(thing) else thing for name, thing in things.items()}
+    return {name: of for name, of in things.items() if isinstance(of, nn.Module) or not is_of_library(of)}
+
+
+class Unlisted:
+    """What things keep that no state_dict has, and that training changes: a checkpoint saves it beside.
+
+    Plain values, and tensors: attributes, or buffers that are not persistent. Of those that are made late, or as large as
+    they were not, such as are as large as parameters are: others are results, of so many rows. Of a loss that is a module,
+    what its state_dict has, too.
+    """
+
+    def __init__(self, model: nn.Module, learned_by: Mapping[str, object]) -> None:
+        """`learned_by`: a loss and the like, by name."""
+        self._things: dict[str, object] = dict(model.named_modules())
+        for name, thing in learned_by.items():
+            modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
+            self._things |= dict(modules) or {name: thing}
+        self._model, self._plain = model, self._plain_now()
+        now = self._tensors_now()
+        self._tensors = {key: _on_cpu(tensor) for key, tensor in now.items() if tensor.numel() <= TABLE}
+        self._tables = now.keys() - self._tensors.keys()
+        modules = (one for one in self._things.values() if isinstance(one, nn.Module))
+        listed = (of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of))
+        self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))
+        self._rest = {place: (value, Snapshot([value])) for place, value in self._rest_now().items()}
+
+    def changed(self) -> Kept:
+        """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
+        plain = [
+            (*place, value)
+            for place, value in self._plain_now().items()
+            if place not in self._plain or [value] != [self._plain[place]]  # in lists, what is no number is itself
+        ]
+        now = {
+            key: tensor
+            for key, tensor in self._tensors_now().items()
+            if tensor.numel() <= TABLE and key not in self._tables and self._sizes.issuperset(tensor.shape)
+        }
+        first = self._tensors
+        return plain, {
+            key: _on_cpu(tensor)
+            for key, tensor in now.items()
+            if key not in first or has_other_numbers(tensor.cpu(), first[key])
+        }
+
+    def rest(self) -> Rest:
+        """What `changed` tells nothing of, and the model's modules keep, as it is."""
+        of_model = ((place, value) for place, value in self._rest_now().items() if not place[0].startswith(_LEARNED))
+        return {place: (value, Snapshot([value])) for place, value in of_model}
+
+    def put_back(self, then: Kept, rest: Rest) -> None:
+        """Let the model's modules keep what `changed` and `rest` told of them then, and else what they did at first."""
+        (plain_now, tensors_now), (plain, tensors) = self.changed(), then
+        kept = {(at, name) for at, name, _ in plain} | {_place(key) for key in tensors} | rest.keys()
+        back, tensors_back = list(plain), dict(tensors)
+        for at, name in ({(at, name) for at, name, _ in plain_now} | {_place(key) for key in tensors_now}) - kept:
+            if (at, name) in self._plain:
+                back.append((at, name, self._plain[at, name]))
+            elif f"{at}/{name}" in self._tensors:
+                tensors_back[f"{at}/{name}"] = self._tensors[f"{at}/{name}"].clone()
+            elif not at.startswith(_LEARNED):  # made since
+                _forget(self._things[at], name)
+        of_model = {key: tensor for key, tensor in tensors_back.items() if not key.startswith(_LEARNED)}
+        self.take([one for one in back if not one[0].startswith(_LEARNED)], of_model)
+        for (at, name), (value, before) in rest.items():
+            before.put_back()
+            vars(self._things[at])[name] = value
+
+    def left_out(self) -> list[str]:
+        """Attributes that training has changed, and that are not saved: what holds several things, or is no number."""
+        now = self._rest_now()
+        return [
+            f"{name} of {at or 'the model'}"
+            for at, name in {**self._rest, **now}
+            if name not in held_by(self._things[at])
+            or ((at, name) in now and self._is_another((at, name), now[at, name]))
+        ]
+
+    def _is_another(self, place: tuple[str, str], now: object) -> bool:
+        if place not in self._rest:  # what a library's class makes late it makes again
+            return not (place[1].startswith("_") and is_of_librarys_class(self._things[place[0]]))
+        value, before = self._rest[place]
+        return now is not value or before.has_changed()
+
+    def take(self, plain: Sequence[tuple[str, str, object]], tensors: Mapping[str, Tensor]) -> None:
+        """Give things what `changed` told of them; a ValueError where they can have no such."""
+        for at, name, value in plain:
+            if at in self._things:
+                _set_plain(self._things[at], at, name, value)
+            elif not at.startswith(_LEARNED):  # another loss now, which is told of
+                raise _not_kept(at, name, value)
+        now = self._tensors_now()
+        for key, tensor in tensors.items():
+            at, name = _place(key)
+            if key in now:
+                now[key].data = tensor.to(now[key].device)  # of another type where a loss has taken its rows'
+            elif at in self._things and _may_have(self._things[at], name):  # made late
+                setattr(self._things[at], name, tensor.to(next(self._model.parameters(), tensor).device))
+            elif not at.startswith(_LEARNED):
+                raise ValueError(f"{at}.{name}, a tensor, which is not kept there")
+
+    def _plain_now(self) -> dict[tuple[str, str], object]:
+        """Plain values, and of parameters whether they are learned, as JSON has them."""
+        modules = [(at, thing) for at, thing in self._things.items() if isinstance(thing, nn.Module)]
+        parameters = ((at, *named) for at, of in modules for named in of.named_parameters(recurse=False))
+        learned = {(at, name + _REQUIRES_GRAD): one.requires_grad for at, name, one in parameters}
+        return {(at, name): value for at, name, value in plain_of(self._things.items())} | learned
+
+    def _rest_now(self) -> dict[tuple[str, str], object]:
+        """What is neither a plain value nor a tensor, but for what libraries' modules have, which know what they keep."""
+        return {
+            (at, name): value
+            for at, thing in self._things.items()
+            if not is_of_library(thing)
+            for name, value in held_by(thing).items()
+            if not (is_plain(value) or isinstance(value, Tensor | nn.Module))
+        }
+
+    def _tensors_now(self) -> dict[str, Tensor]:
+        """All but those that the model's state_dict has."""
+        listed, tensors = frozenset(_in_state_dict(self._model)), dict[str, Tensor]()
+        for at, thing in self._things.items():
+            found = stored(thing)
+            if isinstance(thing, nn.Module):
+                found |= {**dict(thing.named_buffers(recurse=False)), **dict(thing.named_parameters(recurse=False))}
+            tensors |= {
+                f"{at}/{name}": value
+                for name, value in found.items()
+                if isinstance(value, Tensor) and (at, name) not in listed
+            }
+        return tensors
+
+
+def _place(key: str) -> tuple[str, str]:
+    """The thing and the name of a tensor."""
+    at, _, name = key.partition("/")
+    return at, name
+
+
+def _set_plain(thing: object, at: str, name: str, said: object) -> None:
+    """Let a thing have a plain value, as JSON has it; a ValueError where it can have no such."""
+    parameter = getattr(thing, "_parameters", {}).get(name.removesuffix(_REQUIRES_GRAD))
+    if name.endswith(_REQUIRES_GRAD):
+        if not isinstance(parameter, Tensor) or not isinstance(said, bool):
+            raise _not_kept(at, name, said)
+        parameter.requires_grad_(said)
+        return
+    of_class = hasattr(type(thing), name) and is_plain(getattr(type(thing), name))
+    if name not in vars(thing) and hasattr(thing, name) and not of_class:  # a method, a buffer
+        raise _not_kept(at, name, said)
+    try:
+        value = from_json(said, vars(thing).get(name))
+    except (TypeError, ValueError):
+        raise _not_kept(at, name, said) from None
+    setattr(thing, name, value)
+
+
+def _not_kept(at: str, name: str, value: object) -> ValueError:
+    return ValueError(f"{at}.{name} = {value!r}, which is not kept there")
+
+
+def _may_have(thing: object, name: str) -> bool:
+    """May a tensor be of this name? No method or property is."""
+    of_class = getattr(type(thing), name, None)  # such as a None that says what there will be
+    return name in held_by(thing) or (isinstance(of_class, PLAIN) and isinstance(getattr(thing, name, None), PLAIN))
+
+
+def _forget(thing: object, name: str) -> None:
+    if name.endswith(_REQUIRES_GRAD):  # of a parameter that is there since
+        return
+    if name in getattr(thing, "_buffers", {}):
+        cast(nn.Module, thing)._buffers[name] = None
+    else:
+        delattr(thing, name)
+
+
+def _in_state_dict(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """The parameters and buffers that a state_dict has, by module and name."""
+    for at, part in module.named_modules():
+        yield from ((at, name) for name in part._parameters)
+        yield from ((at, name) for name in part._buffers.keys() - part._non_persistent_buffers_set)
+
+
+def _on_cpu(tensor: Tensor) -> Tensor:
+    return tensor.detach().to("cpu", copy=True)
