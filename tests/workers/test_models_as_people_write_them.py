@@ -534,10 +534,34 @@ class CountsInABuffer(Two):
         return (x * (1 + 0.1 * self.steps + 0.03 * self.step)).tanh()
 
 
+class Clock:
+    """A helper that is no module."""
+
+    def __init__(self):
+        self.steps, self.by_mode = 0, [{"steps": 0}]
+
+    def tick(self):
+        self.steps += 1
+        self.by_mode[0]["steps"] += 1
+        return self.steps + self.by_mode[0]["steps"]
+
+
+class CountsByAHelper(Two):
+    """The same by an object that it holds, and by what that holds."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.clock = Clock()
+
+    def between(self, x):
+        return (x * (1 + 0.05 * (self.clock.tick() if self.training else self.clock.steps * 2))).tanh()
+
+
+@pytest.mark.parametrize("model", [CountsInABuffer, CountsByAHelper])
 @pytest.mark.parametrize("seeds", [6, 18])
-def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds):
+def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds, model):
     """Of models that migrate some have none in a small batch, and some workers see no model with any."""
-    agree(ranks, graphs, CountsInABuffer, epochs=3, seeds=seeds, plan="migrate")
+    agree(ranks, graphs, model, epochs=3, seeds=seeds, plan="migrate")
 
 
 class LearnsWhatIsMissing(Two):

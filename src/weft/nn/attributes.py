@@ -1,9 +1,13 @@
 """What things hold in Python besides parameters, buffers and modules: as JSON has it, copied, compared, and put back."""
 
+import sys
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from copy import copy
+from functools import cache
+from inspect import ismethod
 from itertools import chain
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -46,6 +50,34 @@ def _is_librarys(kind: type) -> bool:
     return kind.__module__.partition(".")[0] in _LIBRARIES
 
 
+def is_helper(thing: object) -> bool:
+    """Is it an object of a class of the user's own: neither a module, nor of Python's or of a package that is installed?"""
+    return (
+        hasattr(thing, "__dict__") and not isinstance(thing, nn.Module | type) and _is_own_code(type(thing).__module__)
+    )
+
+
+@cache
+def _is_own_code(module: str) -> bool:
+    root, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None) or ""
+    return not (
+        root in (*_LIBRARIES, *sys.stdlib_module_names) or {"site-packages", "dist-packages"} & {*Path(file).parts}
+    )
+
+
+def with_helpers(things: Mapping[str, object]) -> dict[str, object]:
+    """Things by name, and the helpers that are attributes of theirs, or methods of which are, and so on; each once."""
+    found, waiting, seen = dict(things), [*things.items()], set(map(id, things.values()))
+    for at, thing in waiting:
+        for name, value in stored(thing).items():
+            helper, place = value.__self__ if ismethod(value) else value, f"{at}.{name}".lstrip(".")
+            if id(helper) not in seen and place not in found and is_helper(helper):
+                seen.add(id(helper))
+                found[place] = helper
+                waiting.append((place, helper))
+    return found
+
+
 def is_plain(value: object) -> bool:
     """Is it a value that JSON can have: a number, a word, or a tuple of such?"""
     return all(map(is_plain, cast(tuple, value))) if type(value) in (tuple, torch.Size) else isinstance(value, PLAIN)
@@ -73,28 +105,28 @@ def from_json(said: object, now: object) -> object:
 
 
 class Snapshot:
-    """What things hold, and what these hold in turn, as it was when this was made."""
+    """What things hold, and what these hold in turn, helpers of the user's own too, as it was when this was made."""
 
-    def __init__(self, things: Iterable[object], earlier: "Snapshot | None" = None) -> None:
-        """`earlier`: one whose copies are taken of tensors that nobody has written into since."""
+    def __init__(
+        self, things: Iterable[object], earlier: "Snapshot | None" = None, apart: Collection[object] = ()
+    ) -> None:
+        """`earlier`: one whose copies are taken of tensors that nobody has written into since. `apart`: none of it."""
         self._copies: dict[int, tuple[object, object]] = {}
         self._versions: dict[int, int] = {}
-        roots = [*things]
-        named, waiting = frozenset(map(id, roots)), roots
+        waiting, others = [*things], frozenset(map(id, apart))
+        self._roots = frozenset(map(id, waiting))
         while waiting:
             thing = waiting.pop()
-            if id(thing) in self._copies or isinstance(thing, PLAIN):
+            if id(thing) in self._copies or id(thing) in others or isinstance(thing, PLAIN):
                 continue
             if _knows_writes(thing):
                 self._versions[id(thing)] = cast(Tensor, thing)._version
             if earlier is not None and earlier._is_untouched(thing):
                 self._copies[id(thing)] = earlier._copies[id(thing)]
             else:
-                self._copies[id(thing)] = (
-                    thing,
-                    held_by(thing) if id(thing) in named and _has_names(thing) else _copied(thing),
-                )
-            waiting += _within(self._copies[id(thing)][1])
+                named = (is_helper(thing) or id(thing) in self._roots) and _has_names(thing)
+                self._copies[id(thing)] = thing, held_by(thing) if named else _copied(thing)
+            waiting += [thing.__self__] if ismethod(thing) else _within(self._copies[id(thing)][1])
 
     def has_changed(self) -> bool:
         """Do they hold anything else by now?"""
@@ -104,7 +136,7 @@ class Snapshot:
         """Let them hold what they did; `trusting`: what nobody has written into, as far as torch knows, is left."""
         for thing, copied in self._copies.values():
             if not (trusting and self._is_untouched(thing)):
-                _put_back(thing, copied)
+                _put_back(thing, copied, late="_" if id(thing) in self._roots else None)
 
     def _is_untouched(self, thing: object) -> bool:
         known = id(thing) in self._versions and self._copies[id(thing)][0] is thing
@@ -155,8 +187,11 @@ def _are_the_same(now: Iterable[object], before: Iterable[object]) -> bool:
     )
 
 
-def _put_back(thing: object, copied: object) -> None:
-    """The same thing, with what was in it; what holds that is not touched: another thread may go over it."""
+def _put_back(thing: object, copied: object, late: str | None) -> None:
+    """The same thing, with what was in it; what holds that is not touched: another thread may go over it.
+
+    `late`: begins the names of attributes that stay, though they were made since.
+    """
     if isinstance(thing, Tensor) and copied is not None:
         _write(thing, cast(Tensor, copied))
     elif isinstance(thing, np.ndarray) and copied is not None:
@@ -171,8 +206,8 @@ def _put_back(thing: object, copied: object) -> None:
         thing.update(cast(dict, copied))
     else:
         for name in held_by(thing).keys() - cast(dict, copied).keys():
-            if not name.startswith("_"):
-                delattr(thing, name)
+            if late is None or not name.startswith(late):
+                del vars(thing)[name]
         vars(thing).update(cast(dict, copied))
 
 

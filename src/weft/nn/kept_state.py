@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.nn import MessagePassing
 
-from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_of_library, is_plain, stored
+from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_of_library, is_plain, stored, with_helpers
 
 
 class KeptState:
@@ -119,8 +119,8 @@ def left_alone(thing: object) -> Iterator[None]:
 
 
 def plain_state(model: nn.Module) -> list[tuple[str, str, object]]:
-    """What a model's modules keep as plain values, such as the strength of a noise that grows: by module and name."""
-    return plain_of(model.named_modules())
+    """What modules and helpers of theirs keep as plain values, such as how strong a noise is that grows: by both names."""
+    return plain_of(with_helpers(dict(model.named_modules())).items())
 
 
 def built_with(model: nn.Module) -> list[tuple[str, str, object]]:

@@ -18,6 +18,7 @@ from weft.nn.attributes import (
     is_of_librarys_class,
     is_plain,
     stored,
+    with_helpers,
 )
 from weft.nn.kept_state import plain_of
 
@@ -38,7 +39,7 @@ def learned_by(objective: object) -> dict[str, object]:
 
 
 class Unlisted:
-    """What things keep that no state_dict has, and that training changes: a checkpoint saves it beside.
+    """What things and helpers of theirs keep that no state_dict has, and that training changes: checkpoints save it beside.
 
     Plain values, and tensors: attributes, or buffers that are not persistent. Of those that are made late, or as large as
     they were not, such as are as large as parameters are: others are results, of so many rows. Of a loss that is a module,
@@ -51,6 +52,7 @@ class Unlisted:
         for name, thing in learned_by.items():
             modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
             self._things |= dict(modules) or {name: thing}
+        self._things = with_helpers(self._things)
         self._model, self._plain = model, self._plain_now()
         now = self._tensors_now()
         self._tensors = {key: _on_cpu(tensor) for key, tensor in now.items() if tensor.numel() <= TABLE}
@@ -58,7 +60,7 @@ class Unlisted:
         modules = (one for one in self._things.values() if isinstance(one, nn.Module))
         listed = (of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of))
         self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))
-        self._rest = {place: (value, Snapshot([value])) for place, value in self._rest_now().items()}
+        self._rest = {place: (value, self._as_it_is(value)) for place, value in self._rest_now().items()}
 
     def changed(self) -> Kept:
         """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
@@ -82,7 +84,7 @@ class Unlisted:
     def rest(self) -> Rest:
         """What `changed` tells nothing of, and the model's modules keep, as it is."""
         of_model = ((place, value) for place, value in self._rest_now().items() if not place[0].startswith(_LEARNED))
-        return {place: (value, Snapshot([value])) for place, value in of_model}
+        return {place: (value, self._as_it_is(value)) for place, value in of_model}
 
     def put_back(self, then: Kept, rest: Rest) -> None:
         """Let the model's modules keep what `changed` and `rest` told of them then, and else what they did at first."""
@@ -111,6 +113,10 @@ class Unlisted:
             if name not in held_by(self._things[at])
             or ((at, name) in now and self._is_another((at, name), now[at, name]))
         ]
+
+    def _as_it_is(self, value: object) -> Snapshot:
+        """But for helpers that have names, which are told of by themselves."""
+        return Snapshot([value], apart=self._things.values())
 
     def _is_another(self, place: tuple[str, str], now: object) -> bool:
         if place not in self._rest:  # what a library's class makes late it makes again
@@ -188,7 +194,10 @@ def _set_plain(thing: object, at: str, name: str, said: object) -> None:
         value = from_json(said, vars(thing).get(name))
     except (TypeError, ValueError):
         raise _not_kept(at, name, said) from None
-    setattr(thing, name, value)
+    if name in vars(thing):
+        vars(thing)[name] = value  # also of a frozen dataclass
+    else:
+        setattr(thing, name, value)
 
 
 def _not_kept(at: str, name: str, value: object) -> ValueError:

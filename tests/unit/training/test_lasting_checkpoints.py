@@ -666,6 +666,63 @@ def test_tuples_complex_numbers_and_what_is_frozen_go_on_where_they_were(graph, 
             fit(epochs=5, checkpoint=tmp_path, resume=True)
 
 
+class Warmth:
+    """A helper that is no module, with another one that knows it."""
+
+    def __init__(self):
+        self.steps, self.inner = 0, None
+
+    def step(self):
+        self.steps, self.inner.heat = self.steps + 1, self.inner.heat * 0.9
+        return self.inner.heat
+
+
+class Inner:
+    def __init__(self, outer):
+        self.outer, self.heat = outer, torch.tensor(2.0)
+
+
+class Helped(nn.Module):
+    """From its 4th step on another model, by what a helper keeps, of which it has a method alone."""
+
+    def __init__(self):
+        super().__init__()
+        warmth = Warmth()
+        warmth.inner = Inner(warmth)
+        self.inner, self.step, self.listed = GraphSAGE(6, 8, 2, 4), warmth.step, [warmth]
+
+    def forward(self, x, edge_index):
+        factor = self.step() if self.training else self.listed[0].inner.heat
+        return self.inner(x * factor if self.listed[0].steps > 3 else x, edge_index)
+
+
+class ByHelper:
+    """A loss that changes by what a helper's helper keeps."""
+
+    def __init__(self):
+        self.warmth = Warmth()
+        self.warmth.inner = Inner(None)
+
+    def __call__(self, rows, labels):
+        return self.warmth.step() * nn.functional.cross_entropy(rows, labels, reduction="none")
+
+
+def test_what_helpers_keep_goes_on_where_it_was(graph, tmp_path):
+    usual, said = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
+
+    def fit(**given):
+        with seeded(1):
+            model = Helped()
+        listen = {"listen": lambda event: said.append(getattr(event, "text", ""))}
+        return weft.train(graph, model, loss=ByHelper(), **usual, **given, **listen)
+
+    whole = fit(epochs=4)
+    fit(epochs=1, checkpoint=tmp_path)
+    assert_same(whole, fit(epochs=4, checkpoint=tmp_path, resume=True))
+    assert whole.model.listed[0].steps == 8
+    assert not any("checkpoints are without" in text for text in said)
+
+
 class Replaced(Varied):
     """Keeps what is made anew in each step, and what is made late: no numbers."""
 
