@@ -557,11 +557,47 @@ class CountsByAHelper(Two):
         return (x * (1 + 0.05 * (self.clock.tick() if self.training else self.clock.steps * 2))).tanh()
 
 
-@pytest.mark.parametrize("model", [CountsInABuffer, CountsByAHelper])
+class SkipsByAGenerator(Two):
+    """Leaves something out now and then, for a whole layer, by a generator of its own."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.more, self.numbers = nn.Linear(8, 8), np.random.default_rng(4)
+
+    def between(self, x):
+        return x + self.more(x).tanh() if not self.training or self.numbers.random() < 0.7 else x
+
+
+@pytest.mark.parametrize("model", [CountsInABuffer, CountsByAHelper, SkipsByAGenerator])
 @pytest.mark.parametrize("seeds", [6, 18])
 def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds, model):
     """Of models that migrate some have none in a small batch, and some workers see no model with any."""
     agree(ranks, graphs, model, epochs=3, seeds=seeds, plan="migrate")
+
+
+class MasksByAGenerator(SkipsByAGenerator):
+    """Draws for each row by a generator of its own."""
+
+    def between(self, x):
+        return x * torch.from_numpy(self.numbers.random((len(x), 1))).to(x) if self.training else x
+
+
+def test_numbers_of_its_own_for_each_row_are_refused(ranks, graphs):
+    with pytest.raises(ModelError, match="the model draws random numbers by a generator of its own"):
+        agree(ranks, graphs, MasksByAGenerator)
+
+
+class BegunAnyhow(SkipsByAGenerator):
+    """Its generator has no seed."""
+
+    def __init__(self):
+        super().__init__()
+        self.numbers = np.random.default_rng()
+
+
+def test_generators_without_a_seed_are_refused(ranks, graphs):
+    with pytest.raises(ModelError, match=r"another model than worker 0 \(it draws by a generator of its own"):
+        agree(ranks, graphs, BegunAnyhow)
 
 
 class LearnsWhatIsMissing(Two):
@@ -1166,18 +1202,31 @@ def test_a_loss_with_parameters_to_learn_is_refused(graphs):
     weft.train(graph, Two(SAGEConv), loss=Scaled(False), **options)
 
 
-def test_a_loss_that_draws_for_each_vertex_is_refused_on_several_workers(ranks, graphs):
-    def noisy(rows, labels):
-        return F.cross_entropy(rows + torch.randn_like(rows), labels, reduction="none")
+class NoisyByAGenerator:
+    def __init__(self):
+        self.numbers = np.random.default_rng(0)
 
+    def __call__(self, rows, labels):
+        noise = torch.from_numpy(self.numbers.standard_normal(rows.shape)).to(rows)
+        return F.cross_entropy(rows + noise, labels, reduction="none")
+
+
+def noisy_by_torch(rows, labels):
+    return F.cross_entropy(rows + torch.randn_like(rows), labels, reduction="none")
+
+
+@pytest.mark.parametrize(
+    ("noisy", "by"), [(lambda: noisy_by_torch, r"torch\.randn_like"), (NoisyByAGenerator, "a generator of its own")]
+)
+def test_a_loss_that_draws_for_each_vertex_is_refused_on_several_workers(ranks, graphs, noisy, by):
     def work(world):
         graph, options = open_graph(graphs / "2"), {"fanouts": (3, 2), "epochs": 1, "threads": 1, "plan": "gdp"}
         with seeded(0):
             model = Two(SAGEConv)
-        objective = LossObjective(noisy).setup(graph, Settings.of(**options))
+        objective = LossObjective(noisy()).setup(graph, Settings.of(**options))
         Trainer(graph, model, Settings.of(**options), world=world, objective=objective).train_epoch(0)
 
-    with pytest.raises(TrainingError, match=r"the loss function draws random numbers by torch\.randn_like"):
+    with pytest.raises(TrainingError, match=rf"the loss function draws random numbers by {by}"):
         ranks(2, work)
 
 

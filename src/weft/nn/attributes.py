@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from weft.nn.own_generators import is_own_generator, put_state, state_of
+
 PLAIN = (bool, int, float, complex, str, type(None), np.bool_, np.number)  # values that are compared, and saved
 TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
@@ -126,7 +128,12 @@ class Snapshot:
             else:
                 named = (is_helper(thing) or id(thing) in self._roots) and _has_names(thing)
                 self._copies[id(thing)] = thing, held_by(thing) if named else _copied(thing)
-            waiting += [thing.__self__] if ismethod(thing) else _within(self._copies[id(thing)][1])
+            if not is_own_generator(thing):
+                waiting += [thing.__self__] if ismethod(thing) else _within(self._copies[id(thing)][1])
+
+    def generators(self) -> list[object]:
+        """Where random generators that they hold are by now."""
+        return [state_of(thing) for thing, _ in self._copies.values() if is_own_generator(thing)]
 
     def has_changed(self) -> bool:
         """Do they hold anything else by now?"""
@@ -148,13 +155,17 @@ def _copied(thing: object) -> object:
     if isinstance(thing, Tensor):
         kept = thing.numel() <= TABLE and thing.layout is torch.strided and not isinstance(thing, nn.Parameter)
         return thing.detach().clone() if kept else None
+    if is_own_generator(thing):
+        return state_of(thing)
     if isinstance(thing, np.ndarray):
         return thing.copy() if thing.size <= TABLE and thing.flags.writeable else None
     return copy(thing) if isinstance(thing, list | deque | dict | set | tuple | frozenset) else None
 
 
 def _has_names(thing: object) -> bool:
-    return not isinstance(thing, Tensor | np.ndarray | list | deque | dict | set | tuple | frozenset)
+    return not is_own_generator(thing) and not isinstance(
+        thing, Tensor | np.ndarray | list | deque | dict | set | tuple | frozenset
+    )
 
 
 def _within(copied: object) -> Iterable[object]:
@@ -166,6 +177,8 @@ def _within(copied: object) -> Iterable[object]:
 def _is_as_before(thing: object, copied: object) -> bool:
     if copied is None:
         return True
+    if is_own_generator(thing):
+        return state_of(thing) == copied
     if isinstance(thing, Tensor):
         return not has_other_numbers(thing, cast(Tensor, copied))
     if isinstance(thing, np.ndarray):
@@ -198,6 +211,8 @@ def _put_back(thing: object, copied: object, late: str | None) -> None:
         thing[...] = copied
     elif _is_as_before(thing, copied):
         return
+    elif is_own_generator(thing):
+        put_state(thing, copied)
     elif isinstance(thing, list | deque):
         thing.clear()
         thing.extend(cast(list, copied))

@@ -1,7 +1,7 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
 import math
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
 from inspect import ismethod
 
@@ -37,6 +37,10 @@ class KeptState:
     def has_written(self, buffer: Tensor) -> bool:
         """Is a buffer none of those that there were, or has it other numbers by now?"""
         return not any(one is buffer and torch.equal(buffer, kept) for _, _, one, kept in self._buffers)
+
+    def generators(self) -> list[object]:
+        """Where random generators of its own are by now."""
+        return self._attributes.generators()
 
     def has_changed(self) -> bool:
         """Are there other attributes by now, or other things in them?"""
@@ -95,6 +99,10 @@ class KeptAttributes:
         self._thing, self._before = thing, Snapshot([])
         self.look_again()
 
+    def generators(self) -> list[object]:
+        """Where random generators of its own are by now."""
+        return self._before.generators()
+
     def look_again(self) -> None:
         """From now on it is put back to what it is now; what begins with nothing stays."""
         self._before = Snapshot([self._thing] if held_by(self._thing) else [], self._before)
@@ -105,14 +113,17 @@ class KeptAttributes:
 
 
 @contextmanager
-def left_alone(thing: object) -> Iterator[None]:
-    """After it a thing, such as a loss, keeps what it did before: a module, or attributes and modules among them."""
+def left_alone(thing: object) -> Iterator[Callable[[], list[object]]]:
+    """After it a thing, such as a loss, keeps what it did before: a module, or attributes and modules among them.
+
+    It gives: where random generators of its own are by now.
+    """
     thing = thing.__self__ if ismethod(thing) else thing
     modules = [of for of in (thing, *getattr(thing, "__dict__", {}).values()) if isinstance(of, nn.Module)]
     states: list[KeptState | KeptAttributes] = [KeptState(module) for module in modules]
     states += [] if isinstance(thing, nn.Module) else [KeptAttributes(thing)]
     try:
-        yield
+        yield lambda: [state.generators() for state in states]
     finally:
         for state in states:
             state.put_back()

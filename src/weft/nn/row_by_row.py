@@ -28,6 +28,7 @@ from weft.nn.depths import (
     takes_attributes,
 )
 from weft.nn.kept_state import KeptState, state_kept
+from weft.nn.own_generators import BY_ITS_OWN
 from weft.nn.rows import Rows, running_averages
 from weft.nn.small_graph import alike
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
@@ -48,6 +49,7 @@ class _Trial:
     noted: Noted
     drew: DrawnShapes
     generators: tuple[object, ...]  # those of numpy and Python, afterwards
+    held: list[object]  # and those that the model holds
     count: int  # of rows: those of the last vertices
     moved: bool  # are the rows that convolutions leave the last ones, not the first?
 
@@ -103,7 +105,9 @@ def _check(
         raise ModelError(of_random_numbers(model, by))
     if several and whole.generators != part.generators:
         raise ModelError(of_random_numbers(model, "numpy or Python"))
-    if by is not None or whole.generators != part.generators:
+    if several and whole.held != part.held:
+        raise ModelError(of_random_numbers(model, BY_ITS_OWN))
+    if by is not None or (whole.generators, whole.held) != (part.generators, part.held):
         return
     mixing = _unlike(whole, part)
     if mixing is None and (asks := _unlike(tried(_SOME, fewer=0), whole, strict=True)) is not None:
@@ -224,7 +228,7 @@ def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows:
             if way.training and kept.has_changed():  # what is kept of these rows may come out in the next ones
                 noted += _outputs(model, width, widths, way)
         noted += _buffers(model, kept) if way.training else []
-        return _Trial(noted, draws.shapes, state(), rows, way.moved)
+        return _Trial(noted, draws.shapes, state(), kept.generators(), rows, way.moved)
 
 
 def _buffers(module: nn.Module, kept: KeptState) -> Noted:

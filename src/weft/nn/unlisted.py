@@ -21,8 +21,10 @@ from weft.nn.attributes import (
     with_helpers,
 )
 from weft.nn.kept_state import plain_of
+from weft.nn.own_generators import is_own_generator, put_state, state_of
 
 _LEARNED = "the objective"  # begins the names of what belongs to it
+_GENERATOR = "generator"  # where one is, as JSON has it
 _REQUIRES_GRAD = ".requires_grad"  # ends the names of what is kept of parameters
 
 Kept = tuple[list[tuple[str, str, object]], dict[str, Tensor]]  # plain values by thing and name, and tensors by both
@@ -53,6 +55,12 @@ class Unlisted:
             modules = thing.named_modules(prefix=name) if isinstance(thing, nn.Module) else ()
             self._things |= dict(modules) or {name: thing}
         self._things = with_helpers(self._things)
+        self._generators = {
+            (at, name): value
+            for at, thing in self._things.items()
+            for name, value in stored(thing).items()
+            if is_own_generator(value)
+        }
         self._model, self._plain = model, self._plain_now()
         now = self._tensors_now()
         self._tensors = {key: _on_cpu(tensor) for key, tensor in now.items() if tensor.numel() <= TABLE}
@@ -116,7 +124,9 @@ class Unlisted:
 
     def _as_it_is(self, value: object) -> Snapshot:
         """But for helpers that have names, which are told of by themselves."""
-        return Snapshot([value], apart=self._things.values())
+        return Snapshot(
+            [(value,)], apart=self._things.values()
+        )  # not what a library's objects, such as a graph, look up
 
     def _is_another(self, place: tuple[str, str], now: object) -> bool:
         if place not in self._rest:  # what a library's class makes late it makes again
@@ -146,7 +156,13 @@ class Unlisted:
         modules = [(at, thing) for at, thing in self._things.items() if isinstance(thing, nn.Module)]
         parameters = ((at, *named) for at, of in modules for named in of.named_parameters(recurse=False))
         learned = {(at, name + _REQUIRES_GRAD): one.requires_grad for at, name, one in parameters}
-        return {(at, name): value for at, name, value in plain_of(self._things.items())} | learned
+        drawing = {
+            place: {_GENERATOR: state_of(one)} for place, one in self._generators.items() if self._holds(place, one)
+        }
+        return {(at, name): value for at, name, value in plain_of(self._things.items())} | learned | drawing
+
+    def _holds(self, place: tuple[str, str], value: object) -> bool:
+        return held_by(self._things[place[0]]).get(place[1]) is value
 
     def _rest_now(self) -> dict[tuple[str, str], object]:
         """What is neither a plain value nor a tensor, but for what libraries' modules have, which know what they keep."""
@@ -155,7 +171,9 @@ class Unlisted:
             for at, thing in self._things.items()
             if not is_of_library(thing)
             for name, value in held_by(thing).items()
-            if not (is_plain(value) or isinstance(value, Tensor | nn.Module))
+            if not (
+                is_plain(value) or isinstance(value, Tensor | nn.Module) or self._generators.get((at, name)) is value
+            )
         }
 
     def _tensors_now(self) -> dict[str, Tensor]:
@@ -190,9 +208,13 @@ def _set_plain(thing: object, at: str, name: str, said: object) -> None:
     of_class = hasattr(type(thing), name) and is_plain(getattr(type(thing), name))
     if name not in vars(thing) and hasattr(thing, name) and not of_class:  # a method, a buffer
         raise _not_kept(at, name, said)
+    now = vars(thing).get(name)
     try:
-        value = from_json(said, vars(thing).get(name))
-    except (TypeError, ValueError):
+        if is_own_generator(now) and isinstance(said, dict):
+            put_state(now, said[_GENERATOR])
+            return
+        value = from_json(said, now)
+    except (KeyError, TypeError, ValueError, RuntimeError):
         raise _not_kept(at, name, said) from None
     if name in vars(thing):
         vars(thing)[name] = value  # also of a frozen dataclass

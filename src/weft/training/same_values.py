@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from weft.errors import ModelError
 from weft.exchange import Communicator, bytes_of
-from weft.nn import built_with, running_averages
+from weft.nn import BY_ITS_OWN, KeptState, built_with, running_averages
 
 
 def take_first_values(model: nn.Module, comm: Communicator) -> None:
@@ -25,7 +25,8 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
     form = zlib.crc32(repr([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]).encode())
     mine = _as_bytes(tensors)
     built = zlib.crc32(repr(built_with(model)).encode())
-    told = torch.stack(comm.gather(torch.tensor([form, built, zlib.crc32(mine)])))
+    drawing = zlib.crc32(repr(KeptState(model, largest=0).generators()).encode())
+    told = torch.stack(comm.gather(torch.tensor([form, built, drawing, zlib.crc32(mine)])))
     if others := (told[:, 0] != told[0, 0]).nonzero().flatten().tolist():
         raise ModelError(
             f"worker {others[0]} has another model than worker 0 (other parameters or buffers, or of another shape): build "
@@ -35,6 +36,11 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
         raise ModelError(
             f"worker {others[0]} has another model than worker 0 (layers of the same shape that were built with other "
             f"numbers, such as those of dropout): build the same on all workers"
+        )
+    if others := (told[:, 2] != told[0, 2]).nonzero().flatten().tolist():
+        raise ModelError(
+            f"worker {others[0]} has another model than worker 0 (it draws by {BY_ITS_OWN}, which is in another state): "
+            f"build it with the same seed on all workers, or draw by torch's global one, which Weft gives a key"
         )
     if (told != told[0]).any():
         _take(tensors, comm.share(mine))

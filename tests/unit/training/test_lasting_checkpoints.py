@@ -3,6 +3,7 @@
 import errno
 import linecache
 import os
+import random
 import shutil
 import signal
 import sys
@@ -721,6 +722,58 @@ def test_what_helpers_keep_goes_on_where_it_was(graph, tmp_path):
     assert_same(whole, fit(epochs=4, checkpoint=tmp_path, resume=True))
     assert whole.model.listed[0].steps == 8
     assert not any("checkpoints are without" in text for text in said)
+
+
+class Drawing(nn.Module):
+    """Draws by a generator of its own, once a forward."""
+
+    def __init__(self, make):
+        super().__init__()
+        self.inner, self.helper = GraphSAGE(6, 8, 2, 4), make()
+
+    def forward(self, x, edge_index):
+        draw = self.helper.random if hasattr(self.helper, "random") else lambda: torch.rand((), generator=self.helper)
+        return self.inner(x * (0.5 + float(draw())) if self.training else x, edge_index)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.random.default_rng(3),
+        lambda: np.random.RandomState(3),
+        lambda: torch.Generator().manual_seed(3),
+        lambda: random.Random(3),
+    ],
+    ids=["numpy", "numpy's old one", "torch", "Python"],
+)
+def test_generators_of_its_own_go_on_where_they_were(graph, tmp_path, make):
+    usual, said = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}, []
+
+    def fit(**given):
+        with seeded(1):
+            model = Drawing(make)
+        return weft.train(graph, model, **usual, **given, listen=lambda event: said.append(getattr(event, "text", "")))
+
+    whole = fit(epochs=3)
+    fit(epochs=1, checkpoint=tmp_path)
+    assert_same(whole, fit(epochs=3, checkpoint=tmp_path, resume=True))
+    assert not any("checkpoints are without" in text for text in said)
+    _, state = checkpoint.load(tmp_path / "step-000000002")
+    assert [name for _, name, _ in state["attributes"]] == ["helper"]
+
+
+class Plain(weft.VertexObjective):
+    """An objective of the user's own, which keeps nothing but what Weft's does: the graph, which looks things up."""
+
+    name, help = "plain", "keeps nothing"
+
+
+def test_what_weft_looks_up_for_an_objective_is_no_state_that_checkpoints_lack(graph, tmp_path):
+    said, usual = [], {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+    listen = {"listen": lambda event: said.append(getattr(event, "text", ""))}
+    fresh = weft.Graph.open(graph.path)
+    weft.train(fresh, GraphSAGE(6, 8, 2, 4), objective=Plain(), **usual, epochs=2, checkpoint=tmp_path, **listen)
+    assert said and not any("checkpoints are without" in text for text in said)
 
 
 class Replaced(Varied):

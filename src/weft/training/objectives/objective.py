@@ -26,7 +26,7 @@ from weft.errors import ConfigError, TrainingError
 from weft.exchange import Communicator, Owners
 from weft.graph import Graph
 from weft.keys import drawing_alone
-from weft.nn import LeftOut, alike, left_alone
+from weft.nn import BY_ITS_OWN, LeftOut, alike, left_alone
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 from weft.plan import Settings
 from weft.sampling import Batches, WholeBatch
@@ -55,7 +55,7 @@ class Halves(NamedTuple):
     first: Tensor
     rest: Tensor
     drew: bool  # random numbers by torch
-    by: str | None  # by this function of torch, as many as there are examples
+    by: str | None  # by this function of torch, or a generator of its own, as many as there are examples
     again: Tensor  # of all of them, as at first
     then: tuple[Tensor, ...]  # of all of them, behind each
 
@@ -65,19 +65,21 @@ class Halves(NamedTuple):
         found: list[Tensor] = []
         then: list[Tensor] = []
         drew: list[DrawnShapes] = []
+        states: list[list[object]] = []
         half = count // 2
         with torch.no_grad(), LeftOut(F.batch_norm):
             for start, end in ((0, count), (0, half), (half, count), (0, count)):
                 with ExitStack() as left:
-                    for judge in judges:
-                        left.enter_context(left_alone(judge))
+                    of_their_own = [left.enter_context(left_alone(judge)) for judge in judges]
                     with drawing_alone(0), Draws() as drawn:  # as each worker draws, from one seed
                         found.append(tell(start, end))
+                    states.append([where() for where in of_their_own])
                     drew.append(drawn.shapes)
                     with drawing_alone(0):
                         then.append(tell(0, count))
         whole, first, rest, again = found
-        return cls(whole, first, rest, any(drew), drawn_otherwise(*drew[:2]), again, (*then,))
+        by = drawn_otherwise(*drew[:2]) or (None if states[0] == states[1] else BY_ITS_OWN)
+        return cls(whole, first, rest, any(drew), by, again, (*then,))
 
     @property
     def by_each(self) -> bool:
