@@ -18,6 +18,7 @@ from weft.nn.own_generators import is_own_generator, put_state, state_of
 
 PLAIN = (bool, int, float, complex, str, type(None), np.bool_, np.number)  # values that are compared, and saved
 TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
+_MANY = 10_000  # things in a container that is a table
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
 
@@ -169,9 +170,10 @@ def _has_names(thing: object) -> bool:
 
 
 def _within(copied: object) -> Iterable[object]:
-    if isinstance(copied, dict):
-        return copied.values()
-    return copied if isinstance(copied, list | deque | set | tuple | frozenset) else ()
+    """What it holds in turn; of what holds a great deal, as a table does, nothing, for that would take seconds."""
+    if not isinstance(copied, dict | list | deque | set | tuple | frozenset) or len(copied) > _MANY:
+        return ()
+    return copied.values() if isinstance(copied, dict) else copied
 
 
 def _is_as_before(thing: object, copied: object) -> bool:
