@@ -30,7 +30,7 @@ def held_by(thing: object) -> dict[str, object]:
 
 
 def stored(thing: object) -> dict[str, object]:
-    """What is its held_by, but for cached properties: these are made of the rest."""
+    """What it holds, but for cached properties: these are made of the rest."""
     return {name: value for name, value in held_by(thing).items() if not _is_made(getattr(type(thing), name, None))}
 
 
