@@ -1,7 +1,7 @@
 """What things hold in Python besides parameters, buffers and modules: as JSON has it, copied, compared, and put back."""
 
 import sys
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from functools import cache
@@ -19,6 +19,8 @@ from weft.nn.own_generators import is_own_generator, put_state, state_of
 PLAIN = (bool, int, float, complex, str, type(None), np.bool_, np.number)  # values that are compared, and saved
 TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
 _MANY = 10_000  # things in a container that is a table
+_AS_THEY_ARE = frozenset({bool, int, float, str, type(None)})
+_NO_HELPERS = frozenset({*PLAIN, Tensor, nn.Parameter, dict, list, set, tuple, OrderedDict})
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
 
@@ -31,11 +33,12 @@ def held_by(thing: object) -> dict[str, object]:
 
 def stored(thing: object) -> dict[str, object]:
     """What it holds, but for cached properties: these are made of the rest."""
-    return {name: value for name, value in held_by(thing).items() if not _is_made(getattr(type(thing), name, None))}
+    return {name: value for name, value in held_by(thing).items() if not is_made(thing, name)}
 
 
-def _is_made(of_class: object) -> bool:
-    """Is it what gives a value that is then kept in its place?"""
+def is_made(thing: object, name: str) -> bool:
+    """Does its class have what gives a value that is then kept in its place?"""
+    of_class = getattr(type(thing), name, None)
     return hasattr(of_class, "__get__") and not hasattr(of_class, "__set__")
 
 
@@ -72,9 +75,11 @@ def with_helpers(things: Mapping[str, object]) -> dict[str, object]:
     """Things by name, and the helpers that are attributes of theirs, or methods of which are, and so on; each once."""
     found, waiting, seen = dict(things), [*things.items()], set(map(id, things.values()))
     for at, thing in waiting:
-        for name, value in stored(thing).items():
+        for name, value in held_by(thing).items():
+            if type(value) in _NO_HELPERS:  # most are: this is asked in each step
+                continue
             helper, place = value.__self__ if ismethod(value) else value, f"{at}.{name}".lstrip(".")
-            if id(helper) not in seen and place not in found and is_helper(helper):
+            if id(helper) not in seen and place not in found and is_helper(helper) and not is_made(thing, name):
                 seen.add(id(helper))
                 found[place] = helper
                 waiting.append((place, helper))
@@ -88,6 +93,8 @@ def is_plain(value: object) -> bool:
 
 def as_json(value: object) -> object:
     """A plain value, as JSON has it."""
+    if type(value) in _AS_THEY_ARE:
+        return value
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 from torch_geometric.nn import MessagePassing
 
-from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_of_library, is_plain, stored, with_helpers
+from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_made, is_of_library, is_plain, with_helpers
 
 
 class KeptState:
@@ -167,7 +167,10 @@ def kept_with_gradients(model: nn.Module, by_libraries: bool) -> list[str]:
 def plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, object]]:
     """What things hold as plain values, as JSON has them."""
     return [
-        (at, name, as_json(value)) for at, thing in things for name, value in stored(thing).items() if is_plain(value)
+        (at, name, as_json(value))
+        for at, thing in things
+        for name, value in held_by(thing).items()
+        if is_plain(value) and not is_made(thing, name)
     ]
 
 
