@@ -16,7 +16,7 @@ from weft.devices import device_of_model
 from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
-from weft.nn import NOTHING_KEPT, Kept, LinkPredictor, Unlisted
+from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, LinkPredictor, Unlisted
 from weft.plan import Plan, Settings, check_own_model, check_same, check_workers, flattened
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
@@ -141,8 +141,7 @@ def _on_workers(
     Unlisted(model, {}).take(*kept)
     if left_out:
         print(
-            f"weft: {', '.join(left_out)}: training has changed it, and it stays with the workers: keep numbers, or "
-            f"tensors, as attributes or buffers",
+            f"weft: {', '.join(left_out)}: training has changed it, and it stays with the workers: {KEEP_NUMBERS}",
             file=sys.stderr,
         )
     return replace(result, model=whole)

@@ -75,7 +75,7 @@ def _check_out(args: argparse.Namespace, settings: weft.Settings) -> None:
 def _train(
     args: argparse.Namespace, settings: weft.Settings, place: weft.Graph | str, world: weft.exchange.World
 ) -> int:
-    from weft.nn import Unlisted  # here, as help need not wait for it
+    from weft.nn import KEEP_NUMBERS, Unlisted  # here, as help need not wait for it
 
     if world.rank == 0:  # who writes it: others may not see that disk
         _check_out(args, settings)
@@ -90,7 +90,7 @@ def _train(
         if left_out := besides.left_out():
             print(
                 f"weft: {', '.join(left_out)}: training has changed it, and {args.out} is without it: where its rows "
-                f"hang on it, they are not those that were measured; keep numbers, or tensors, as attributes or buffers",
+                f"hang on it, they are not those that were measured; {KEEP_NUMBERS}",
                 file=sys.stderr,
             )
         weft.training.save_model(args.out, model, settings, graph, besides.changed())

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from weft.nn.rows import Pass, running_averages
     from weft.nn.small_graph import alike
     from weft.nn.sums import merged
-    from weft.nn.unlisted import NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
+    from weft.nn.unlisted import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
 else:
     __getattr__ = lazy_face(__name__)
 

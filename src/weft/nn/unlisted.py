@@ -25,6 +25,7 @@ from weft.nn.own_generators import is_own_generator, put_state, state_of
 
 _LEARNED = "the objective"  # begins the names of what belongs to it
 _GENERATOR = "generator"  # where one is, as JSON has it
+KEEP_NUMBERS = "keep numbers, or tensors, as attributes or buffers"  # in place of what `left_out` tells
 _REQUIRES_GRAD = ".requires_grad"  # ends the names of what is kept of parameters
 
 Kept = tuple[list[tuple[str, str, object]], dict[str, Tensor]]  # plain values by thing and name, and tensors by both
@@ -123,10 +124,11 @@ class Unlisted:
         ]
 
     def _as_it_is(self, value: object) -> Snapshot:
-        """But for helpers that have names, which are told of by themselves."""
-        return Snapshot(
-            [(value,)], apart=self._things.values()
-        )  # not what a library's objects, such as a graph, look up
+        """But for helpers that have names, which are told of by themselves.
+
+        In a tuple, so that of a library's object, such as a graph, what it looks up is not taken for what it keeps.
+        """
+        return Snapshot([(value,)], apart=self._things.values())
 
     def _is_another(self, place: tuple[str, str], now: object) -> bool:
         if place not in self._rest:  # what a library's class makes late it makes again

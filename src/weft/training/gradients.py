@@ -145,8 +145,7 @@ class GradientSync:
         if self._comm.size > 1:
             self.watches, self._loop = True, loop
             _watch_steps()
-            for place, parameter in enumerate(self._parameters):
-                self._hook(place, parameter)
+            self._hook_all()
 
     def follow(self, rows: Tensor, trains: bool) -> None:
         """These are rows of a batch: gradients that come from them are this worker's alone.
@@ -157,8 +156,7 @@ class GradientSync:
         if self._loop is None:
             return
         if trains:
-            for place, parameter in enumerate(self._parameters):
-                self._hook(place, parameter)
+            self._hook_all()  # which may be learned since
             self._mark(True)
         if rows.requires_grad:
             rows.register_hook(self._goes_backward)
@@ -257,6 +255,10 @@ class GradientSync:
             return
         setattr(parameter.grad, _SUMMED, True)
         self._hook(place, parameter)
+
+    def _hook_all(self) -> None:
+        for place, parameter in enumerate(self._parameters):
+            self._hook(place, parameter)
 
     def _hook(self, place: int, parameter: nn.Parameter) -> None:
         """Have it noted when something is added to a parameter's gradient, if there is any."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, StorageError, TrainingError, WeftError
-from weft.nn import NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
+from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -203,7 +203,7 @@ class RunState:
             self._tell(
                 Notice(
                     f"checkpoints are without {', '.join(found)}, which training changes: where a model hangs on it, a run "
-                    f"that goes on from one is another run; keep numbers, or tensors, as attributes or buffers"
+                    f"that goes on from one is another run; {KEEP_NUMBERS}"
                 )
             )
 
