@@ -7,7 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.partition.allocation import allocate, equal_hosts
     from weft.partition.automatic import USUAL_MINUTES, MethodChoice, choose_method, too_large
-    from weft.partition.checkpoints import CheckpointedSteps, Once, without_checkpoints
+    from weft.partition.checkpoints import CheckpointedSteps
     from weft.partition.goal import BalanceWeights, PartitionGoal, TrainingTask, part_limits, unheard
     from weft.partition.hypergraph import add_batch, expected_draws, rows_between_hosts
     from weft.partition.methods import PartitionMethod, make_method

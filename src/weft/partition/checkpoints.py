@@ -11,13 +11,6 @@ import numpy as np
 from weft.graph import forget_steps, named_errors, steps_folder, with_sum, without_sum, written_beside
 from weft.threads import PARSING
 
-Once = Callable[[str, Callable[[], np.ndarray]], np.ndarray]  # what a step of that name gives, or gave before
-
-
-def without_checkpoints(_name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
-    """The step made, and kept nowhere."""
-    return make()
-
 
 class CheckpointedSteps:
     """Arrays that take long to compute, by name, in a hidden folder beside the target; a folder for each set of inputs."""

@@ -13,7 +13,7 @@ import weft.sampling
 from weft.errors import ConfigError
 from weft.graph import SPLITS, Graph, ProgressCallback
 from weft.keys import Stream, hashes
-from weft.partition.checkpoints import CheckpointedSteps, without_checkpoints
+from weft.partition.checkpoints import CheckpointedSteps
 
 _UNITS = 1000  # of weight that a vertex has on average: partitioners want whole numbers
 
@@ -196,7 +196,7 @@ class PartitionGoal:
 
     def once(self, name: str, make: Callable[[], np.ndarray]) -> np.ndarray:
         """What a long step gives, or gave before it was stopped."""
-        return (without_checkpoints if self.steps is None else self.steps.once)(name, make)
+        return make() if self.steps is None else self.steps.once(name, make)
 
     def within(self, name: str) -> Self:
         """The same, with steps that are a step's own."""

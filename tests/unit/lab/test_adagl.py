@@ -43,9 +43,9 @@ def test_the_greedy_start_is_its_twin(seed, shares):
 
 def test_the_first_population_varies():
     undirected = twins.random_undirected(2, nodes=300, edges=2000)
-    found = greedy_allocations(undirected, np.full(3, 1 / 3), 6, seed=1, threads=2)
+    found = greedy_allocations(undirected, PartitionGoal(3, seed=1, threads=2), 6)
     assert found.shape == (6, 300) and len(np.unique(found, axis=0)) == 6
-    assert (found == greedy_allocations(undirected, np.full(3, 1 / 3), 6, seed=1)).all()
+    assert (found == greedy_allocations(undirected, PartitionGoal(3, seed=1), 6)).all()
     assert imbalance(found[0], undirected.vertices, np.full(3, 1 / 3)) < 0.1
 
 
@@ -89,17 +89,17 @@ def test_evolution_keeps_the_best_and_finds_better():
     undirected = twins.random_undirected(4, nodes=40, edges=80, heavy=0)
     objective = cut_objective(undirected, 2)
     population = np.random.default_rng(0).integers(0, 2, (12, 40)).astype(np.int32)
-    values = [
-        float(objective.of(evolve(population, objective, SearchOptions(iterations=n, mutation=0.05), seed=1)[None])[0])
-        for n in (0, 5, 40)
-    ]
+    goal = PartitionGoal(2, seed=1)
+    found = [evolve(population, objective, goal, SearchOptions(iterations=n, mutation=0.05)) for n in (0, 5, 40)]
+    values = objective.of(np.stack(found)).tolist()
     assert values[0] == objective.of(population).min() and values[2] < values[1] <= values[0]
 
 
 def test_evolution_of_equals():
     undirected = twins.random_undirected(4, nodes=10, edges=0)
     alike = np.tile(np.arange(10, dtype=np.int32) % 2, (4, 1))
-    assert evolve(alike, cut_objective(undirected, 2), SearchOptions(iterations=3, mutation=0.0)).shape == (10,)
+    options = SearchOptions(iterations=3, mutation=0.0)
+    assert evolve(alike, cut_objective(undirected, 2), PartitionGoal(2), options).shape == (10,)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -107,7 +107,8 @@ def test_sweeps_are_their_twins(seed):
     undirected = twins.random_undirected(seed, nodes=80, edges=240, heavy=(0, 9)[seed % 2])
     parts = 2 + seed % 3
     owners = np.random.default_rng(seed).integers(0, parts, 80).astype(np.int32)
-    bounds = [limits(weights, np.full(parts, 1 / parts), 0.5) for weights in (undirected.vertices, undirected.training)]
+    goal = PartitionGoal(parts, BalanceWeights(imbalance=0.5))
+    bounds = [limits(weights, goal) for weights in (undirected.vertices, undirected.training)]
     _kernels.refine(*arrays(undirected), *bounds, 4, 0, 0.0, owners, 1)  # within the limits
     found, wanted = owners.copy(), owners.copy()
     moved = _kernels.refine(*arrays(undirected), *bounds, 4, 1, 0.0, found, 1)
@@ -118,23 +119,23 @@ def test_sweeps_are_their_twins(seed):
 @pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
 def test_refining_balances_and_never_cuts_more(shares):
     undirected = twins.random_undirected(3, nodes=5000, edges=40_000)
-    targets = np.array(shares) / sum(shares)
+    goal = PartitionGoal(3, shares=shares)
     uneven = (np.random.default_rng(0).random(5000) ** 2 * 3).astype(np.int32)
-    even = refine(undirected, uneven, targets, 0.03, 0)
-    found = [refine(undirected, even, targets, 0.03, 10, threads) for threads in (1, 4)]
+    even = refine(undirected, uneven, goal, 0)
+    found = [refine(undirected, even, replace(goal, threads=threads), 10) for threads in (1, 4)]
     assert (found[0] == found[1]).all()
     assert twins.cut(undirected, found[0]) < twins.cut(undirected, even)
     for owners in (even, found[0]):
         for weights in (undirected.vertices, undirected.training):
-            assert (np.bincount(owners, weights, 3) <= limits(weights, targets, 0.03)).all()
+            assert (np.bincount(owners, weights, 3) <= limits(weights, goal)).all()
 
 
 @pytest.mark.parametrize("shares", [(1, 1, 1), (2, 1, 1)])
 def test_refining_several_is_refining_each(shares):
-    undirected, targets = twins.random_undirected(3, nodes=400, edges=3000), np.array(shares) / sum(shares)
+    undirected, goal = twins.random_undirected(3, nodes=400, edges=3000), PartitionGoal(3, shares=shares)
     population = np.random.default_rng(0).integers(0, 3, (5, 400)).astype(np.int32)
-    found = refine_all(undirected, population, targets, 0.03, 1, threads=3)
-    assert (found == np.stack([refine(undirected, owners, targets, 0.03, 1) for owners in population])).all()
+    found = refine_all(undirected, population, replace(goal, threads=3), 1)
+    assert (found == np.stack([refine(undirected, owners, goal, 1) for owners in population])).all()
 
 
 @pytest.fixture(scope="module")

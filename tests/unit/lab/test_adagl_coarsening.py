@@ -8,7 +8,7 @@ import pytest
 
 from weft import _kernels
 from weft.lab.adagl import SearchOptions, coarsen, groups_of, project
-from weft.partition import UndirectedGraph
+from weft.partition import PartitionGoal, UndirectedGraph
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
@@ -91,8 +91,8 @@ def test_the_heaviest_edges_are_kept(undirected, share, threads):
 @pytest.mark.parametrize("keep", [1.0, 0.6])
 def test_levels_stand_for_all_that_is_below(coarsening, keep):
     undirected = twins.random_undirected(5, nodes=3000, edges=9000)
-    targets = np.array([0.5, 0.25, 0.25])
-    levels = coarsen(undirected, targets, SearchOptions(coarsening=coarsening, nodes=40, keep=keep), seed=3, threads=2)
+    goal = PartitionGoal(3, shares=(0.5, 0.25, 0.25), seed=3, threads=2)
+    levels = coarsen(undirected, goal, SearchOptions(coarsening=coarsening, nodes=40, keep=keep))
     assert len(levels) > 1 and levels[-1].undirected.num_vertices < 1000
     groups = groups_of(levels)
     owners = np.random.default_rng(0).integers(0, 3, levels[-1].undirected.num_vertices).astype(np.int32)
@@ -108,25 +108,25 @@ def test_levels_stand_for_all_that_is_below(coarsening, keep):
 
 
 def test_threads_and_seeds():
-    undirected, targets = twins.random_undirected(8, nodes=4000, edges=30_000), np.full(4, 0.25)
+    undirected = twins.random_undirected(8, nodes=4000, edges=30_000)
     runs = [
-        groups_of(coarsen(undirected, targets, SearchOptions(nodes=20), seed=s, threads=t))
+        groups_of(coarsen(undirected, PartitionGoal(4, seed=s, threads=t), SearchOptions(nodes=20)))
         for s, t in ((1, 1), (1, 4), (2, 1))
     ]
     assert (runs[0] == runs[1]).all() and not np.array_equal(runs[0], runs[2])
 
 
 def test_starts_survive_coarsening():
-    undirected, targets = twins.random_undirected(9, nodes=2000, edges=6000), np.full(4, 0.25)
+    undirected = twins.random_undirected(9, nodes=2000, edges=6000)
     start = np.random.default_rng(0).integers(0, 4, 2000)
-    levels = coarsen(undirected, targets, SearchOptions(nodes=20), apart=start.astype(np.int32))
+    levels = coarsen(undirected, PartitionGoal(4), SearchOptions(nodes=20), start.astype(np.int32))
     assert len(levels) > 1
     assert (project(levels, start)[groups_of(levels)] == start).all()
 
 
 def test_without_it_the_majority_wins():
-    undirected, targets = twins.random_undirected(9, nodes=2000, edges=6000), np.full(4, 0.25)
-    levels = coarsen(undirected, targets, SearchOptions(nodes=20, rounds=1))
+    undirected = twins.random_undirected(9, nodes=2000, edges=6000)
+    levels = coarsen(undirected, PartitionGoal(4), SearchOptions(nodes=20, rounds=1))
     start = np.random.default_rng(0).integers(0, 4, 2000)
     found, groups = project(levels, start), groups_of(levels)
     for node in range(0, levels[-1].undirected.num_vertices, 7):
@@ -148,11 +148,11 @@ def test_stars_and_isolated_vertices_shrink(coarsening, training):
         np.zeros(5001, np.int64), np.empty(0, np.int32), None, np.ones(5000, np.int64), np.zeros(5000, np.int64)
     )
     for undirected in (star(5000, training), alone):
-        levels = coarsen(undirected, np.full(2, 0.5), SearchOptions(coarsening=coarsening, nodes=50))
+        levels = coarsen(undirected, PartitionGoal(2), SearchOptions(coarsening=coarsening, nodes=50))
         assert levels[-1].undirected.num_vertices < 500
         assert levels[-1].undirected.vertices.max() <= 100
 
 
 def test_what_is_small_enough_stays():
-    levels = coarsen(twins.random_undirected(1), np.full(2, 0.5), SearchOptions())
+    levels = coarsen(twins.random_undirected(1), PartitionGoal(2), SearchOptions())
     assert len(levels) == 1 and levels[0].clusters is None

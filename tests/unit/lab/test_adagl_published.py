@@ -17,7 +17,16 @@ from weft.lab.adagl.evolve import imbalance
 from weft.lab.adagl.links import read_links, write_links
 from weft.lab.adagl.measured_links import moved_bounds
 from weft.lab.adagl.refine import limits, refine_in_window
-from weft.partition import PartitionGoal, ServerLinks, Traces, TrainingTask, allocate, make_method, write_partitioned
+from weft.partition import (
+    BalanceWeights,
+    PartitionGoal,
+    ServerLinks,
+    Traces,
+    TrainingTask,
+    allocate,
+    make_method,
+    write_partitioned,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adagl_twins as twins
@@ -66,21 +75,21 @@ def test_heavy_edges_up_to_the_average_stay(seed, times):
 def test_only_nodes_in_the_window_move_and_where_most_edges_lead(seed):
     undirected = twins.random_undirected(seed, nodes=120, edges=500)
     owners = np.random.default_rng(seed).integers(0, 2, 120).astype(np.int32)
-    targets = np.full(2, 0.5)
+    goal = PartitionGoal(2, BalanceWeights(imbalance=0.2))
     share = undirected.vertices / np.bincount(owners, undirected.vertices, 2)[owners]
-    found = refine_in_window(undirected, owners, targets, 0.2, 1)
+    found = refine_in_window(undirected, owners, goal, 1)
     assert (found != owners).any()
     assert not (found != owners)[(share < 0.01) | (share > 0.05)].any()
     assert twins.cut(undirected, found) < twins.cut(undirected, owners)
     for weights in (undirected.vertices, undirected.training):
         before, after = (np.bincount(one, weights, 2) for one in (owners, found))
-        assert (after <= np.maximum(before, limits(weights, targets, 0.2))).all()
+        assert (after <= np.maximum(before, limits(weights, goal))).all()
 
 
 def test_light_nodes_stay():
     undirected = twins.random_undirected(1, nodes=2000, edges=8000)
     owners = np.random.default_rng(1).integers(0, 2, 2000).astype(np.int32)
-    assert (refine_in_window(undirected, owners, np.full(2, 0.5), 0.2, 3) == owners).all()
+    assert (refine_in_window(undirected, owners, PartitionGoal(2, BalanceWeights(imbalance=0.2)), 3) == owners).all()
 
 
 def test_the_published_method_is_one_cycle_without_what_weft_adds():

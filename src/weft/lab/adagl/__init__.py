@@ -108,15 +108,10 @@ def _cycle(
     options: SearchOptions,
 ) -> np.ndarray:
     """Coarsen, search, refine: a whole allocation."""
-    targets, threads, progress = goal.targets, goal.threads, goal.progress
-    apart = _apart(options.starts)
-    levels = coarsen(
-        undirected, targets, options, goal.once, apart=apart, seed=goal.seed, threads=threads, progress=progress
-    )
+    levels = coarsen(undirected, goal, options, _apart(options.starts))
     levels = [replace(level, undirected=_balanced(level.undirected, goal)) for level in levels]
     best = goal.once("searched", partial(_search, levels, traces, links, random_seconds, goal, options))
-    uneven = goal.balance.imbalance
-    return uncoarsen(levels, best, targets, uneven, options, goal.once, threads=threads, progress=progress)
+    return uncoarsen(levels, best, goal, options)
 
 
 def _undirected(graph: Graph, goal: PartitionGoal) -> UndirectedGraph:
@@ -151,20 +146,13 @@ def _search(
         one_in=options.one_in,
         progress=goal.progress,
     )
-    population = greedy_allocations(undirected, goal.targets, options.population, seed=goal.seed, threads=goal.threads)
+    population = greedy_allocations(undirected, goal, options.population)
     starts = [project(levels, start)[None] for start in options.starts]
     objective = SearchObjective(
         undirected, goal.targets, lambda some: folded.seconds(some, links), random_seconds, options.coefficients
     )
-    ways = goal.targets, goal.balance.imbalance, options.polish, goal.threads
-    return evolve(
-        np.concatenate([population, *starts]),
-        objective,
-        options,
-        polish=lambda some: refine_all(undirected, some, *ways),
-        seed=goal.seed,
-        progress=goal.progress,
-    )
+    together = np.concatenate([population, *starts])
+    return evolve(together, objective, goal, options, lambda some: refine_all(undirected, some, goal, options.polish))
 
 
 def _seconds_of(traces: Traces, links: ServerLinks) -> Seconds:

@@ -7,10 +7,10 @@ from functools import partial
 import numpy as np
 
 from weft import _kernels
-from weft.graph import ProgressCallback, running_sum
+from weft.graph import running_sum
 from weft.keys import Stream, key, mix64_array
 from weft.lab.adagl.options import SearchOptions
-from weft.partition import Once, UndirectedGraph, unheard, without_checkpoints
+from weft.partition import PartitionGoal, UndirectedGraph
 
 _STALLED = 0.95  # of the nodes still there after a round: the next one would not do better
 _ROUNDS_OF_PAIRS = 4  # a round of balls does what several rounds of pairs do
@@ -26,40 +26,32 @@ class CoarseLevel:
 
 
 def coarsen(
-    undirected: UndirectedGraph,
-    targets: np.ndarray,
-    options: SearchOptions,
-    once: Once = without_checkpoints,
-    *,
-    apart: np.ndarray | None = None,
-    seed: int = 0,
-    threads: int = 1,
-    progress: ProgressCallback = unheard,
+    undirected: UndirectedGraph, goal: PartitionGoal, options: SearchOptions, apart: np.ndarray | None = None
 ) -> list[CoarseLevel]:
     """Levels from the undirected graph itself to the coarsest one.
 
-    `targets` are the parts' shares; vertices whose numbers in `apart` differ never come into one node.
+    Vertices whose numbers in `apart` differ never come into one node.
     """
-    levels, wanted, pruned = [], options.nodes * len(targets), 0
+    levels, wanted, pruned = [], options.nodes * goal.parts, 0
     rounds = options.rounds * (_ROUNDS_OF_PAIRS if options.coarsening == "matching" else 1)
-    most, most_training = _heaviest(undirected, targets, options)
+    most, most_training = _heaviest(undirected, goal.targets, options)
     for number in range(rounds):
         if undirected.num_vertices <= wanted:
             break
-        own = key(Stream.PARTITION, seed, number)
+        own = key(Stream.PARTITION, goal.seed, number)
         if options.coarsening == "matching":
             join = partial(_pairs, undirected, apart, own, most, most_training)
         else:
-            join = partial(_balls, undirected, apart, own, wanted, options, most, most_training, threads)
-        clusters = once(f"joined-{number}", join)
+            join = partial(_balls, undirected, apart, own, wanted, options, most, most_training, goal.threads)
+        clusters = goal.once(f"joined-{number}", join)
         count = int(clusters.max()) + 1
         if count > _STALLED * undirected.num_vertices:
             break
         levels.append(CoarseLevel(undirected, clusters, pruned))
-        undirected, pruned = _contract(undirected, clusters, count, options, threads)
+        undirected, pruned = _contract(undirected, clusters, count, options, goal.threads)
         if apart is not None:
             apart = _first_of(clusters, count, apart)
-        progress("coarsening", number + 1, rounds)
+        goal.progress("coarsening", number + 1, rounds)
     return [*levels, CoarseLevel(undirected, None, pruned)]
 
 

@@ -6,10 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from weft import _kernels
-from weft.graph import ProgressCallback
 from weft.keys import Stream, generator, hashes
 from weft.lab.adagl.options import SearchOptions
-from weft.partition import UndirectedGraph, unheard
+from weft.partition import PartitionGoal, UndirectedGraph
 
 USUAL = (0.3, 0.3, 0.4)  # coefficients of the first greedy allocation: of L(W), L(W of training), E
 Seconds = Callable[[np.ndarray], np.ndarray]  # [allocations, nodes] -> [allocations]: simulated communication
@@ -47,36 +46,32 @@ class SearchObjective:
         return values + c * self.seconds(population) / self.random_seconds if self.random_seconds else values
 
 
-def greedy_allocations(
-    undirected: UndirectedGraph, targets: np.ndarray, count: int, *, seed: int = 0, threads: int = 1
-) -> np.ndarray:
+def greedy_allocations(undirected: UndirectedGraph, goal: PartitionGoal, count: int) -> np.ndarray:
     """So many allocations, [count, nodes] int32: the first one by the usual coefficients, the others by drawn ones.
 
     Nodes come by falling weight; equal weights come in an order of each allocation's own.
     """
-    coefficients = generator(Stream.PARTITION, seed, 1).dirichlet(np.ones(3), count)
+    coefficients = generator(Stream.PARTITION, goal.seed, 1).dirichlet(np.ones(3), count)
     coefficients[0] = USUAL
     ids = np.arange(undirected.num_vertices)
     orders = np.empty((count, undirected.num_vertices), dtype=undirected.neighbours.dtype)
     for number in range(count):
-        rank = hashes(ids, Stream.PARTITION, seed, 2, number)
+        rank = hashes(ids, Stream.PARTITION, goal.seed, 2, number)
         orders[number] = np.lexsort((rank, -undirected.vertices))
     owners = np.empty((count, undirected.num_vertices), dtype=np.int32)
-    _kernels.greedy(*undirected.lists, coefficients, orders, np.ascontiguousarray(targets), owners, threads)
+    _kernels.greedy(*undirected.lists, coefficients, orders, goal.targets, owners, goal.threads)
     return owners
 
 
 def evolve(
     population: np.ndarray,
     objective: SearchObjective,
+    goal: PartitionGoal,
     options: SearchOptions,
-    *,
     polish: Callable[[np.ndarray], np.ndarray] = lambda population: population,
-    seed: int = 0,
-    progress: ProgressCallback = unheard,
 ) -> np.ndarray:
     """The best allocation that was ever seen, [nodes] int32; `polish` refines each population before it is judged."""
-    random, parts = generator(Stream.PARTITION, seed, 3), len(objective.targets)
+    random, parts = generator(Stream.PARTITION, goal.seed, 3), goal.parts
     population = polish(population)
     values = objective.of(population)
     best, least = population[values.argmin()].copy(), float(values.min())
@@ -88,7 +83,7 @@ def evolve(
         values = objective.of(population)
         if values.min() < least:
             best, least = population[values.argmin()].copy(), float(values.min())
-        progress("searching", iteration + 1, options.iterations)
+        goal.progress("searching", iteration + 1, options.iterations)
     return best
 
 
