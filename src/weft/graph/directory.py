@@ -29,15 +29,15 @@ HEADER = 128  # bytes of an .npy header, padded so that the shape can be filled 
 _CHUNK = 1 << 22  # bytes read or written at a time
 _NAMES = ("class_names", "vertex_type_names", "edge_type_names")
 _IDS = ("<i4", "<i8")
-_TYPES = {  # what each array may be of, and how many dimensions it has
+TYPES = {  # what each array may be of, first what others become, and how many dimensions it has
     "indptr": (("<i8",), (1,)),
     "indices": (_IDS, (1,)),
     "edge_weight": (("<f4",), (1,)),
-    "edge_type": (("|u1", *_IDS), (1,)),
+    "edge_type": ((*_IDS, "|u1"), (1,)),
     "edge_features": (("<f4",), (2,)),
-    "vertex_type": (("|u1", *_IDS), (1,)),
-    "features": (("<f2", "<f4", "<f8"), (2,)),
-    "labels": (("|u1", *_IDS), (1, 2)),
+    "vertex_type": ((*_IDS, "|u1"), (1,)),
+    "features": (("<f4", "<f2", "<f8"), (2,)),
+    "labels": ((*_IDS, "|u1"), (1, 2)),
     "split": (("|u1",), (1,)),
     "original_ids": (("<i8",), (1,)),
     "bounds": (("<i8",), (1,)),
@@ -169,7 +169,7 @@ class DirectoryWriter:
             raise StorageError(
                 f"{self.path} is not a graph directory, so it will not be overwritten: choose another name"
             )
-        arrays = {one.name for one in self.path.glob("*.npy") if _kind_of(one.stem) in _TYPES}
+        arrays = {one.name for one in self.path.glob("*.npy") if _kind_of(one.stem) in TYPES}
         others = sorted({one.name for one in self.path.iterdir()} - arrays - {MANIFEST})
         if others:
             raise StorageError(
@@ -246,7 +246,7 @@ def read_manifest(path: Path) -> Manifest:
     """The manifest of a graph directory, checked."""
     manifest = parsed_manifest(_manifest_text(path), path / MANIFEST)
     if "crc32" not in manifest:  # as Weft 0.1.0 wrote them
-        extra = sorted(name for name in _TYPES if (path / f"{name}.npy").exists() and name not in manifest["arrays"])
+        extra = sorted(name for name in TYPES if (path / f"{name}.npy").exists() and name not in manifest["arrays"])
         if extra:
             raise GraphFormatError(
                 f"{path / MANIFEST} is damaged (it does not name {extra[0]}.npy): import the graph again"
@@ -320,18 +320,13 @@ def _wrong_with(manifest: dict) -> str:
     return next((wrong for name, entry in arrays.items() if (wrong := _wrong_with_entry(name, entry))), "")
 
 
-def stored_types(name: str) -> tuple[str, ...]:
-    """What an array may be of in a directory."""
-    return _TYPES[_kind_of(name)][0]
-
-
 def _kind_of(name: str) -> str:
     """Under which name an array is among the types: features of one type of vertices have its number besides."""
     return "features" if name.removeprefix("features_").isdecimal() else name
 
 
 def _wrong_with_entry(name: str, entry: object) -> str:
-    dtypes, dimensions = _TYPES.get(_kind_of(name), ((), ()))
+    dtypes, dimensions = TYPES.get(_kind_of(name), ((), ()))
     if not dtypes:
         return f"it names {name}, which no graph has"
     if not isinstance(entry, dict) or not {"shape", "dtype", "crc32"} <= set(entry):
