@@ -4,9 +4,10 @@ import fnmatch
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from weft.config import nearest
-from weft.errors import InputError
+from weft.errors import ConfigError, InputError
 
 _TEXT = {".csv", ".tsv", ".txt"}  # whose columns may have no names
 
@@ -31,6 +32,26 @@ class TableColumns:
     def of_vertices(self) -> bool:
         """Are columns of a vertex table named?"""
         return bool(self.features or self.label or self.split or self.id != TableColumns.id)
+
+
+class EdgeColumns(NamedTuple):
+    """The columns of an edge table: of sources and destinations, of weights and of types."""
+
+    ends: list[str]
+    weight: str | None
+    type: str | None
+
+
+def check_wanted(nodes: object, named: TableColumns, ids: str | None, vertices: int | None, owner: object) -> None:
+    """Refuse what does not go together of tables of edges and, if there is one, of vertices (`nodes`)."""
+    if ids not in (None, "positions", "names"):
+        raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
+    if nodes is None and (named.of_vertices or owner):
+        raise ConfigError(
+            "ids, features, labels, split and owners are columns of the vertex table: name it with --nodes"
+        )
+    if nodes is not None and vertices is not None:
+        raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
 
 
 def matching(wanted: str, there: Sequence[str], where: str) -> list[str]:
@@ -67,28 +88,21 @@ def one_column(wanted: str, there: Sequence[str], where: str) -> str:
     return found[0]
 
 
-def end_columns(src: str, dst: str, there: Sequence[str], where: str) -> list[str]:
-    """The columns of an edge table's sources and destinations, which are two."""
-    ends = [one_column(name, there, where) for name in (src, dst)]
+def edge_columns(named: TableColumns, there: Sequence[str], where: str) -> EdgeColumns:
+    """The columns of an edge table, no two of which are one."""
+    ends = [one_column(name, there, where) for name in (named.src, named.dst)]
     if ends[0] == ends[1]:
         raise InputError(f"{where}: column {ends[0]!r} is named for sources and destinations: each needs its own")
-    return ends
-
-
-def edge_columns(named: TableColumns, there: Sequence[str], where: str) -> tuple[list[str], str | None, str | None]:
-    """The columns of an edge table's sources and destinations, of weights and of types."""
-    ends = end_columns(named.src, named.dst, there, where)
     weight, kind = (one_column(name, there, where) if name else None for name in (named.weight, named.type))
     roles = [("source", ends[0]), ("destination", ends[1]), ("weight", weight), ("type", kind)]
     _check_roles([(role, column) for role, column in roles if column], where)
-    return ends, weight, kind
+    return EdgeColumns(ends, weight, kind)
 
 
-def edge_feature_columns(named: TableColumns, there: Sequence[str], where: str) -> list[str]:
+def edge_feature_columns(wanted: str | None, columns: EdgeColumns, there: Sequence[str], where: str) -> list[str]:
     """The columns of an edge table's features; patterns pass by its other columns."""
-    ends, weight, kind = edge_columns(named, there, where)
-    others = [name for name in (*ends, weight, kind) if name]
-    return _features(named.edge_features, others, there, where, "source, destination, weight or type")
+    others = [name for name in (*columns.ends, columns.weight, columns.type) if name]
+    return _features(wanted, others, there, where, "source, destination, weight or type")
 
 
 def _features(wanted: str | None, others: Sequence[str], there: Sequence[str], where: str, roles: str) -> list[str]:

@@ -42,15 +42,15 @@ def id_column(column: pa.Array, where: str, row: int) -> pa.Array:
 class OtherSpellingError(Exception):
     """A text among integers that its number would not give back, as 007."""
 
-    def __init__(self, at: int, text: str) -> None:
-        super().__init__(at, text)
-        self.at, self.text = at, text
+    def __init__(self, row: int, text: str) -> None:
+        super().__init__(row, text)
+        self.row, self.text = row, text
 
 
-def integers_of(texts: pa.Array) -> pa.Array:
-    """Texts as the integers that they spell, whatever spaces are around; null where a CSV says that there is none."""
+def integers_of(texts: pa.Array, row: int) -> pa.Array:
+    """Texts, from some row on, as the integers that they spell; null where a CSV says that there is none."""
     numbers = _respelled(texts)
-    return _integers_one_by_one(texts) if numbers is None else numbers
+    return _integers_one_by_one(texts, row) if numbers is None else numbers
 
 
 def _respelled(texts: pa.Array) -> pa.Array | None:
@@ -62,14 +62,15 @@ def _respelled(texts: pa.Array) -> pa.Array | None:
     return numbers if numbers.cast(texts.type).equals(texts) else None
 
 
-def _integers_one_by_one(texts: pa.Array) -> pa.Array:
+def _integers_one_by_one(texts: pa.Array, row: int) -> pa.Array:
+    """Whatever spaces are around."""
     trimmed, missing = _trimmed(texts)
     numbers = _respelled(pc.if_else(missing, None, trimmed))
     if numbers is not None:
         return numbers
     for at, text in enumerate(trimmed.to_pylist()):
         if not (missing[at].as_py() or (re.fullmatch("0|-?[1-9][0-9]*", text) and -(2**63) <= int(text) < 2**63)):
-            raise OtherSpellingError(at, texts[at].as_py())
+            raise OtherSpellingError(row + at, texts[at].as_py())
     raise AssertionError("texts that are integers are spelled like them")
 
 

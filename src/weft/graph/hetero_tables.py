@@ -9,7 +9,7 @@ import numpy as np
 
 from weft.errors import InputError
 from weft.graph.addresses import is_address
-from weft.graph.column_names import TableColumns, edge_columns
+from weft.graph.column_names import EdgeColumns, TableColumns, edge_columns
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
 from weft.graph.source import FeatureTable, Source, labels_of_one_type
@@ -29,8 +29,7 @@ class _Relation:
     name: str
     table: Table
     ends: tuple[int, int]  # the types that its edges come from and go to
-    wanted: list[str]  # the columns of sources and destinations
-    weight: str | None
+    wanted: EdgeColumns
 
 
 def source_from_toml(file: Path) -> Source:
@@ -41,14 +40,13 @@ def source_from_toml(file: Path) -> Source:
     counts = [len(table.names) for table in kinds.values()]
     starts = running_sum(counts)
     relations = [_relation(file, name, given, names) for name, given in described["edges"].items()]
-    weighted = any(relation.weight for relation in relations)
+    weighted = any(relation.wanted.weight for relation in relations)
 
     def edges() -> Iterator[EdgeChunk]:
         for number, relation in enumerate(relations):
             src, dst = (starts[end] for end in relation.ends)
             of_ends = [kinds[names[end]].names for end in relation.ends]
-            extra = {"weight": relation.weight} if relation.weight else {}
-            for chunk in edge_chunks(relation.table, relation.wanted, extra, of_ends):
+            for chunk in edge_chunks(relation.table, relation.wanted, of_ends):
                 count, weight = len(chunk.src), chunk.weight
                 if weighted and weight is None:
                     weight = np.ones(count, dtype=np.float32)
@@ -58,7 +56,7 @@ def source_from_toml(file: Path) -> Source:
     several = len(names) > 1
     tables = tuple(FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values())
     unused = [table.left_out for table in kinds.values()]
-    unused += [relation.table.others([*relation.wanted, relation.weight]) for relation in relations]
+    unused += [relation.table.others([*relation.wanted.ends, relation.wanted.weight]) for relation in relations]
     return Source(
         sum(counts),
         edges,
@@ -119,8 +117,8 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
         if words[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
     named = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
-    wanted, weight, _ = edge_columns(named, table.columns(), str(table.path))
-    return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted, weight)
+    wanted = edge_columns(named, table.columns(), str(table.path))
+    return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted)
 
 
 def _labels(

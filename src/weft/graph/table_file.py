@@ -119,11 +119,19 @@ class Table:
 
     def read(
         self, columns: Sequence[str], as_text: Sequence[str] = (), numbers: Sequence[str] = ()
-    ) -> Iterator[pa.RecordBatch]:
-        """Batches of the columns; those of `as_text` come as strings, whatever they look like.
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches of the columns, each with its first row; those of `as_text` come as strings, whatever they look like.
 
         Of text, a column is of the type that its first block has; `numbers`: those that may be whole at first and later not.
         """
+        row = 0
+        for batch in self._batches(columns, as_text, numbers):
+            yield row, batch
+            row += len(batch)
+
+    def _batches(
+        self, columns: Sequence[str], as_text: Sequence[str], numbers: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
         with self._errors():
             if not self.is_csv:
                 with pa.parquet.ParquetFile(self._opened()) as file:
@@ -163,14 +171,14 @@ class Table:
         others: Sequence[str] = (),
         as_text: Sequence[str] = (),
         numbers: Sequence[str] = (),
-    ) -> Iterator[pa.RecordBatch]:
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Batches of columns of ids and others. A CSV's ids are strings, or else the integers that they spell."""
-        for batch in self.read([*textual, *others], [*textual, *as_text], numbers):
+        for row, batch in self.read([*textual, *others], [*textual, *as_text], numbers):
             for name in textual if self.is_csv else ():
                 if not textual[name]:
-                    integers = integers_of(batch.column(name))
+                    integers = integers_of(batch.column(name), row)
                     batch = batch.set_column(batch.schema.get_field_index(name), name, integers)
-            yield batch
+            yield row, batch
 
     def one(self, wanted: str) -> str:
         """The one column that a name or pattern means."""

@@ -1,8 +1,9 @@
 """Tables of edges and vertices: CSV, TSV, edge lists (compressed too) and Parquet, streamed, with integer or string ids."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,9 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.column_names import (
     NAMES_ARE_COUNTED,
+    EdgeColumns,
     TableColumns,
+    check_wanted,
     edge_columns,
     edge_feature_columns,
     vertex_columns,
@@ -47,52 +50,39 @@ def source_from_tables(
     edges: Path | str, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
-    edge_table = Table(edges, (named.src, named.dst))
-    source = _of_tables(edge_table, nodes, named, ids, vertices)
-    if not named.edge_features:
-        return source
-    features = _edge_features(edge_table, edge_feature_columns(named, edge_table.columns(), str(edges)))
-    return replace(source, edges=numbered(source.edges, features), edge_features=features)
+    table = Table(edges, (named.src, named.dst))
+    wanted = edge_columns(named, table.columns(), str(edges))
+    check_wanted(nodes, named, ids, vertices, None)
+    of_features = edge_feature_columns(named.edge_features, wanted, table.columns(), str(edges))
+    if nodes is None:
+        source = _of_edges(table, wanted, ids, vertices)
+    else:
+        source = _with_nodes(table, wanted, Table(nodes), named, ids)
+    features = _edge_features(table, of_features) if of_features else None
+    left_out = (*table.others([*wanted.ends, wanted.weight, wanted.type, *of_features]), *source.left_out)
+    return replace(source, edges=numbered(source.edges, features), edge_features=features, left_out=left_out)
 
 
-def _of_tables(
-    edge_table: Table, nodes: Path | str | None, named: TableColumns, ids: str | None, vertices: int | None
-) -> Source:
-    """The graph without features of edges."""
-    edges = edge_table.path
-    wanted, weight, kind = edge_columns(named, edge_table.columns(), str(edges))
-    extra = {what: column for what, column in (("weight", weight), ("type", kind)) if column}
-    if nodes is None and named.of_vertices:
-        raise ConfigError("ids, features, labels and split are columns of the vertex table: name it with --nodes")
-    if nodes is not None and vertices is not None:
-        raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
-    if ids not in (None, "positions", "names"):
-        raise ConfigError(f"ids = {ids!r} is not possible: choose positions or names")
-    features = edge_feature_columns(named, edge_table.columns(), str(edges))
-    left_out = edge_table.others([*wanted, *extra.values(), *features])
-    if nodes is not None:
-        source = _with_nodes(edge_table, wanted, extra, Table(nodes), named, ids)
-        return replace(source, left_out=(*left_out, *source.left_out))
-    textual = _is_text(edge_table, wanted[0])
-    if textual and edge_table.unnamed:
+def _of_edges(table: Table, wanted: EdgeColumns, ids: str | None, vertices: int | None) -> Source:
+    """The graph whose vertices are what its edges name."""
+    textual = _is_text(table, wanted.ends[0])
+    if textual and table.unnamed:
         raise InputError(
-            f"{edges} begins with numbers, and some lines hold none: comments may come first, or add a header"
+            f"{table.path} begins with numbers, and some lines hold none: comments may come first, or add a header"
         )
     if textual and ids == "positions":
-        raise InputError(f"{edges}: column {wanted[0]} holds strings, which are no positions; drop --ids positions")
+        raise InputError(
+            f"{table.path}: column {wanted.ends[0]} holds strings, which are no positions; drop --ids positions"
+        )
     if textual or ids == "names":
         if vertices is not None:
             raise ConfigError(NAMES_ARE_COUNTED)
-        names = _spelled_alike(lambda textual: _names_of_edges(edge_table, wanted, textual), textual)
-        return Source(
-            len(names),
-            lambda: edge_chunks(edge_table, wanted, extra, (names, names)),
-            names=names.export(),
-            left_out=left_out,
-        )
+        names = _spelled_alike(lambda textual: _names_of_edges(table, wanted.ends, textual), textual)
+        return Source(len(names), lambda: edge_chunks(table, wanted, (names, names)), names=names.export())
     if vertices is None:
-        vertices = _highest(edge_table, wanted) + 1
-    return Source(vertices, lambda: edge_chunks(edge_table, wanted, extra, None), left_out=left_out)
+        vertices = highest_end(table.read(wanted.ends), wanted.ends, table.path) + 1
+        check_edges(table.path, vertices)
+    return Source(vertices, lambda: edge_chunks(table, wanted, None))
 
 
 class _Ids:
@@ -183,8 +173,7 @@ def _read_rows(
     table: Table, ids: str, kept: list[str], textual: bool, as_text: Sequence[str]
 ) -> tuple[_Ids, list[pa.RecordBatch]]:
     names, parts = _Ids(), []
-    for batch in table.read_ids({ids: textual}, kept, as_text):
-        before = len(names)
+    for before, batch in table.read_ids({ids: textual}, kept, as_text):
         found = names.look_up(batch.column(ids), f"{table.path}: column {ids}", before, add=True)
         if len(names) != before + len(found):
             row = before + int(np.argmax(found != np.arange(before, before + len(found))))
@@ -193,11 +182,9 @@ def _read_rows(
     return names, parts
 
 
-def _with_nodes(
-    edge_table: Table, wanted: list[str], extra: dict[str, str], nodes: Table, named: TableColumns, ids: str | None
-) -> Source:
+def _with_nodes(edges: Table, wanted: EdgeColumns, nodes: Table, named: TableColumns, ids: str | None) -> Source:
     id_column = nodes.one(named.id)
-    table = VertexTable(nodes, named, _is_text(edge_table, wanted[0]) or _is_text(nodes, id_column))
+    table = VertexTable(nodes, named, _is_text(edges, wanted.ends[0]) or _is_text(nodes, id_column))
     names, exported = table.names, table.names.export()
     positions = not names.textual and np.array_equal(exported, np.arange(len(names)))
     if ids == "positions" and not positions:
@@ -206,7 +193,7 @@ def _with_nodes(
         )
     return Source(
         len(names),
-        lambda: edge_chunks(edge_table, wanted, extra, (names, names), positions),
+        lambda: edge_chunks(edges, wanted, (names, names), positions),
         (FeatureTable(len(names), table.width, table.rows),) if named.features else (),
         table.labels,
         table.split,
@@ -217,41 +204,38 @@ def _with_nodes(
 
 
 def edge_chunks(
-    table: Table, wanted: list[str], extra: dict[str, str], names: Sequence[_Ids] | None, positions: bool = False
+    table: Table, wanted: EdgeColumns, names: Sequence[_Ids] | None, positions: bool = False
 ) -> Iterator[EdgeChunk]:
     """The edges of a table; `names`: of sources and of destinations. `positions`: are names what they number?"""
-    row, others, numbers = 0, list(extra.values()), [extra["weight"]] if "weight" in extra else []
-    batches = (
-        _known_edges(table, {name: ids.textual for name, ids in zip(wanted, names, strict=True)}, others, numbers)
-        if names is not None
-        else table.read([*wanted, *others], numbers=numbers)
-    )
+    others, numbers = [name for name in wanted[1:] if name], [wanted.weight] if wanted.weight else []
+    if names is None:
+        batches = table.read([*wanted.ends, *others], numbers=numbers)
+    else:
+        textual = {name: ids.textual for name, ids in zip(wanted.ends, names, strict=True)}
+        batches = _known_edges(table, textual, others, numbers)
     known = (None, None) if names is None or positions else names
-    for batch in batches:
+    for row, batch in batches:
         src, dst = (
-            edge_ends(batch.column(name), ids, table.path, row, name) for name, ids in zip(wanted, known, strict=True)
+            edge_ends(batch.column(name), ids, table.path, row, name)
+            for name, ids in zip(wanted.ends, known, strict=True)
         )
         weight = kind = None
-        if "weight" in extra:
-            weight = numbers_of(batch.column(extra["weight"]), f"{table.path}: column {extra['weight']}")
-        if "type" in extra:
-            kind = edge_kinds(batch.column(extra["type"]), f"{table.path}: column {extra['type']}")
+        if wanted.weight:
+            weight = numbers_of(batch.column(wanted.weight), f"{table.path}: column {wanted.weight}")
+        if wanted.type:
+            kind = edge_kinds(batch.column(wanted.type), f"{table.path}: column {wanted.type}")
         yield EdgeChunk(src, dst, weight, kind)
-        row += len(src)
 
 
 def _known_edges(
     table: Table, textual: Mapping[str, bool], others: Sequence[str], numbers: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Batches of edges whose ends are ids that are known, strings or integers."""
-    row = 0
     try:
-        for batch in table.read_ids(textual, others, numbers=numbers):
-            yield batch
-            row += len(batch)
+        yield from table.read_ids(textual, others, numbers=numbers)
     except OtherSpellingError as error:
         raise InputError(
-            f"{table.path}, row {row + error.at}: {error.text!r} is not in the vertex table, whose ids are integers: write "
+            f"{table.path}, row {error.row}: {error.text!r} is not in the vertex table, whose ids are integers: write "
             f"it as there, add it, or drop the edge"
         ) from None
 
@@ -293,43 +277,48 @@ def owner_column(path: Path, name: str, parts: int) -> np.ndarray:
     """The owner of each vertex, of a column of their table."""
     table, found = Table(path), [np.empty(0, dtype=np.int32)]
     column = table.one(name)
-    for batch in table.read([column]):
+    for _, batch in table.read([column]):
         found.append(owners_of(batch.column(0), f"{path}: column {column}", parts))
     return np.concatenate(found)
 
 
+def ends_in_order(src: pa.Array, dst: pa.Array) -> pa.Array:
+    """The ends of edges, each source before its destination."""
+    order = np.arange(2 * len(src)).reshape(2, -1).T.reshape(-1)
+    return pa.concat_arrays([src, dst]).take(pa.array(order))
+
+
 def _names_of_edges(table: Table, wanted: list[str], textual: bool) -> _Ids:
-    """Names in the order in which the edges name them, source before destination."""
-    names, row = _Ids(), 0
-    for batch in table.read_ids(dict.fromkeys(wanted, textual)):
+    """Names in the order in which the edges name them."""
+    names = _Ids()
+    for row, batch in table.read_ids(dict.fromkeys(wanted, textual)):
         src, dst = (id_column(batch.column(name), f"{table.path}: column {name}", row) for name in wanted)
         if src.type != dst.type:
             raise InputError(
                 f"{table.path}: {wanted[0]} holds {src.type}, {wanted[1]} {dst.type}: both must name vertices alike"
             )
-        order = np.arange(2 * len(src)).reshape(2, -1).T.reshape(-1)
-        names.look_up(pa.concat_arrays([src, dst]).take(pa.array(order)), str(table.path), row, add=True)
-        row += len(src)
-    if not len(names):
-        raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
+        names.look_up(ends_in_order(src, dst), str(table.path), row, add=True)
+    check_edges(table.path, len(names))
     return names
 
 
-def _highest(table: Table, wanted: list[str]) -> int:
-    highest, row = -1, 0
-    for batch in table.read(wanted):
+def highest_end(batches: Iterable[tuple[int, pa.RecordBatch]], wanted: Sequence[str], path: Path | str) -> int:
+    """The highest id of edges, which are positions; -1 where there are no edges."""
+    found = -1
+    for row, batch in batches:
         for name in wanted:
-            ids = edge_ends(batch.column(name), None, table.path, row, name)
-            highest = max(highest, int(ids.max(initial=-1)))
-        row += len(batch)
-    if highest < 0:
-        raise InputError(f"{table.path} has no edges, so there are no vertices: the graph is empty")
-    return highest
+            found = max(found, int(edge_ends(batch.column(name), None, path, row, name).max(initial=-1)))
+    return found
+
+
+def check_edges(path: Path | str, vertices: int) -> None:
+    """Refuse a table of edges that names no vertices."""
+    if not vertices:
+        raise InputError(f"{path} has no edges, so there are no vertices: the graph is empty")
 
 
 def _is_text(table: Table, column: str) -> bool:
-    batch = next(iter(table.read([column])), None)
-    return batch is not None and is_string(decoded(batch.column(0)).type)
+    return any(is_string(decoded(batch.column(0)).type) for _, batch in islice(table.read([column]), 1))
 
 
 def _edge_features(table: Table, columns: list[str]) -> EdgeFeatures | None:
@@ -340,8 +329,8 @@ def _edge_features(table: Table, columns: list[str]) -> EdgeFeatures | None:
 
 
 def _feature_rows(table: Table, features: list[str], column_of: Callable[..., np.ndarray]) -> Iterator[np.ndarray]:
-    row, widths = 0, dict[str, int]()
-    for batch in table.read(features, numbers=features):
+    widths = dict[str, int]()
+    for row, batch in table.read(features, numbers=features):
         columns = [column_of(batch.column(name), name, table.path, row) for name in features]
         for name, column in zip(features, columns, strict=True):
             if column.shape[1] != widths.setdefault(name, column.shape[1]):
@@ -359,4 +348,3 @@ def _feature_rows(table: Table, features: list[str], column_of: Callable[..., np
                 f"features are finite numbers, none of them missing or beyond float32"
             )
         yield rows
-        row += len(batch)

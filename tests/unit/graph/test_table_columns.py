@@ -11,7 +11,7 @@ import pytest
 from weft.cli import main
 from weft.errors import ConfigError, InputError
 from weft.graph import EdgeOptions, Graph, TableColumns, import_graph, source_from_tables
-from weft.graph.column_names import edge_columns, end_columns, matching, one_column, vertex_columns
+from weft.graph.column_names import edge_columns, matching, one_column, vertex_columns
 from weft.graph.columns import splits_of
 from weft.graph.quotes import QuotedText
 from weft.graph.shards.pieces import ParquetTable
@@ -52,7 +52,7 @@ def test_where_one_column_is_needed_several_are_refused():
 
 def test_sources_and_destinations_are_two_columns():
     with pytest.raises(InputError, match="named for sources and destinations"):
-        end_columns("src", "src", ["src", "dst"], "t")
+        edge_columns(TableColumns("src", "src"), ["src", "dst"], "t")
 
 
 def test_a_pattern_of_features_passes_by_ids_labels_and_the_split():
@@ -281,12 +281,12 @@ def test_quotes_that_are_closed_or_open_nothing_are_read(tmp_path, monkeypatch, 
     (tmp_path / "t.csv").write_bytes(f'src,dst,"the\nnote",more\n{text}'.replace("\n", end).encode())
     table = Table(tmp_path / "t.csv")
     for _ in range(2):
-        assert sum(map(len, table.read(["src"]))) == len(LINES)
+        assert sum(len(batch) for _, batch in table.read(["src"])) == len(LINES)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_quoted_name(tmp_path):
     (tmp_path / "t.csv").write_bytes(b'\xef\xbb\xbf"src,",dst\n"0\n1",1\n2,3\n')
-    assert sum(map(len, Table(tmp_path / "t.csv").read(["src,", "dst"]))) == 2
+    assert sum(len(batch) for _, batch in Table(tmp_path / "t.csv").read(["src,", "dst"])) == 2
 
 
 def as_by_hand(text, several=False, within=False, began=True):
@@ -483,8 +483,9 @@ def test_a_table_that_is_no_utf8_says_so(tmp_path, capsys):
 def test_parquet_is_read_some_rows_at_a_time(tmp_path):
     """Whatever its row groups: lists of a thousand numbers each take 4 KB a row."""
     pa.parquet.write_table(pa.table({"src": np.zeros(200_000, np.int8)}), tmp_path / "edges.parquet")
-    batches = list(Table(tmp_path / "edges.parquet").read(["src"]))
+    rows, batches = zip(*Table(tmp_path / "edges.parquet").read(["src"]), strict=True)
     assert max(map(len, batches)) <= 1 << 16 and sum(map(len, batches)) == 200_000
+    assert rows == (0, *np.cumsum([*map(len, batches)])[:-1])
 
 
 def test_a_split_of_floats_with_gaps_is_one_of_whole_numbers(tmp_path):

@@ -5,30 +5,27 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 
 from weft import _kernels
 from weft.errors import InputError
-from weft.graph.columns import numbers_of
+from weft.graph.columns import id_column, numbers_of
 from weft.graph.csr import id_type, running_sum
 from weft.graph.edges_to_csr import EdgeChunk, check_weights, lists_of
-from weft.graph.shards.names import names_in, sort_names
+from weft.graph.shards.names import sort_names
 from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
-from weft.graph.tables import edge_ends, edge_kinds
+from weft.graph.tables import edge_ends, edge_kinds, ends_in_order, highest_end
 from weft.graph.values import checked_types
-from weft.graph.vertex_names import look_up
+from weft.graph.vertex_names import bytes_of_ids, look_up
 
 _OPTIONAL = (("weight", np.float32), ("type", np.int32))
 
 
 def highest(work: Work, index: int, out: Path) -> TaskResult:
     """The highest id of a piece's edges, which are positions."""
-    job, found = Job.of(work), -1
-    for row, batch in job.edge_pieces[index].read([job.src, job.dst]):
-        for name in (job.src, job.dst):
-            found = max(found, int(edge_ends(batch.column(name), None, job.edges, row, name).max(initial=-1)))
-    return {"highest": found}
+    job = Job.of(work)
+    ends = [job.src, job.dst]
+    return {"highest": highest_end(job.edge_pieces[index].read(ends), ends, job.edges)}
 
 
 def named(work: Work, index: int, out: Path) -> TaskResult:
@@ -36,11 +33,10 @@ def named(work: Work, index: int, out: Path) -> TaskResult:
     job, table = Job.of(work), _kernels.NameTable()
     with open(out / "ends", "wb") as ends:
         for row, batch in job.edge_pieces[index].read([job.src, job.dst]):
-            both = [names_in(batch.column(name), f"{job.edges}: column {name}", row)[0] for name in (job.src, job.dst)]
-            order = np.arange(2 * len(batch)).reshape(2, -1).T.reshape(-1)  # each source before its destination
-            column = pa.concat_arrays(both).take(pa.array(order))
-            _, data, offsets = names_in(column, job.edges, row)
-            ends.write(look_up(table, data, offsets, add=True).astype(np.int32).data)
+            src, dst = (
+                id_column(batch.column(name), f"{job.edges}: column {name}", row) for name in (job.src, job.dst)
+            )
+            ends.write(look_up(table, *bytes_of_ids(ends_in_order(src, dst)), add=True).astype(np.int32).data)
     offsets = np.empty(len(table) + 1, dtype=np.int64)
     table.offsets(offsets)
     sort_names(np.frombuffer(table.text(), np.uint8), offsets, job.buckets, out)

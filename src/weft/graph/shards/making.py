@@ -19,6 +19,7 @@ from weft.graph.shards.names import missing_name
 from weft.graph.shards.request import Job, Layout, ShardRequest, described, tasks_for
 from weft.graph.shards.work import Runner, StageFunction, StageRunner, TaskResult, Work, alone_in, do_task
 from weft.graph.storage import forget_steps, steps_folder
+from weft.graph.tables import check_edges
 
 STAGES: dict[str, tuple[StageFunction, str]] = {  # by name: of a job's folder, a number and where to write; its title
     "looked": (vertices.looked_at, "looking at vertices"),
@@ -179,8 +180,7 @@ class _Stages:
 
     def _of_edges(self, vertices: int, by_name: bool) -> Layout:
         """Vertices are what edges name."""
-        if not vertices:
-            raise InputError(f"{self._job.edges} has no edges, so there are no vertices: the graph is empty")
+        check_edges(self._job.edges, vertices)
         return Layout(vertices, by_name, by_name, None, (), self._bounds(vertices), self._ranges(vertices))
 
     def _bounds(self, vertices: int) -> tuple[int, ...] | None:

@@ -11,21 +11,14 @@ import pyarrow as pa
 
 from weft import _kernels
 from weft.errors import InputError
-from weft.graph.columns import id_column
 from weft.graph.csr import running_sum
 from weft.graph.shards.request import Job
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
-from weft.graph.vertex_names import bytes_of_ids, look_up, text_of
+from weft.graph.vertex_names import look_up, text_of
 from weft.keys import mix64_array
 
 _HASHED = 1 << 16  # names at a time
 _KEY = 0x5EED
-
-
-def names_in(column: pa.Array, where: str, row: int) -> tuple[pa.Array, np.ndarray, np.ndarray]:
-    """A column of ids, checked, and as the bytes of names with where each begins; integers are names of eight bytes."""
-    column = id_column(column, where, row)
-    return column, *bytes_of_ids(column)
 
 
 def sort_names(data: np.ndarray, offsets: np.ndarray, buckets: int, out: Path) -> tuple[np.ndarray, np.ndarray]:

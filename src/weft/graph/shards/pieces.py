@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from weft.errors import InputError, StorageError, reason_of
-from weft.graph.column_names import one_column
 from weft.graph.remote_folder import RemoteFile
 
 _SUFFIXES = (".parquet", ".pq")
@@ -67,10 +66,6 @@ class ParquetTable:
         assert schema is not None
         self.schema = schema
         self.rows = sum(map(sum, self._groups))
-
-    def one(self, wanted: str) -> str:
-        """The one column that a name or pattern means."""
-        return one_column(wanted, self.schema.names, self.url)
 
     def identity(self) -> list[Any] | None:
         """What differs where the files do; None: of one of them nothing is told but its size, which others have, too."""

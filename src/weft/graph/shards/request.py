@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import ConfigError, InputError
-from weft.graph.column_names import NAMES_ARE_COUNTED, TableColumns, edge_columns, vertex_columns
+from weft.graph.column_names import (
+    NAMES_ARE_COUNTED,
+    TableColumns,
+    check_wanted,
+    edge_columns,
+    one_column,
+    vertex_columns,
+)
 from weft.graph.columns import are_words, is_string
 from weft.graph.csr import range_bounds
 from weft.graph.edges_to_csr import EdgeOptions
@@ -113,7 +120,7 @@ def described(request: ShardRequest) -> tuple[Job, list[Any], tuple[str, ...]]:
     textual = _textual(edges, ends, nodes, id_, request.ids)
     if request.vertices is not None and (textual or request.ids == "names"):
         raise ConfigError(NAMES_ARE_COUNTED)
-    owner = nodes.one(request.owner) if nodes and request.owner else None
+    owner = one_column(request.owner, nodes.schema.names, nodes.url) if nodes and request.owner else None
     of_nodes = [name for name in (id_, *features, *labels, split, owner) if name]
     job = Job(
         **vars(request) | {"owner": owner},
@@ -144,14 +151,7 @@ def _check(request: ShardRequest) -> None:
     named = request.columns
     if request.memory < _LEAST_MEMORY:
         raise ConfigError(f"{request.memory} bytes are too few for a process: give at least {_LEAST_MEMORY >> 20}MiB")
-    if request.ids not in (None, "positions", "names"):
-        raise ConfigError(f"ids = {request.ids!r} is not possible: choose positions or names")
-    if request.nodes is None and (named.of_vertices or request.owner):
-        raise ConfigError(
-            "ids, features, labels, split and owners are columns of the vertex table: name it with --nodes"
-        )
-    if request.nodes is not None and request.vertices is not None:
-        raise ConfigError("the vertex table says how many vertices there are: drop --vertices")
+    check_wanted(request.nodes, named, request.ids, request.vertices, request.owner)
     if request.vertices is not None and request.vertices < 1:
         raise ConfigError(f"{request.vertices} vertices are not possible: give at least 1")
     if named.label and not named.split:

@@ -8,13 +8,14 @@ import pyarrow as pa
 
 from weft.errors import InputError
 from weft.graph.checks import check_finite
-from weft.graph.columns import cast, labels_of, owners_of, splits_of, vertex_feature_column, words_of
+from weft.graph.columns import cast, id_column, labels_of, owners_of, splits_of, vertex_feature_column, words_of
 from weft.graph.csr import ranges, running_sum
-from weft.graph.shards.names import names_in, sort_names, write_names
+from weft.graph.shards.names import sort_names, write_names
 from weft.graph.shards.pieces import Piece
 from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, write_sections
 from weft.graph.values import clean_labels, clean_split
+from weft.graph.vertex_names import bytes_of_ids
 
 
 def looked_at(work: Work, index: int, out: Path) -> TaskResult:
@@ -24,7 +25,8 @@ def looked_at(work: Work, index: int, out: Path) -> TaskResult:
     counts, words = np.zeros(job.groups, dtype=np.int64), set[str]()
     positions, size = not job.textual, 0
     for row, batch in piece.read([name for name in (job.id, label, job.owner) if name]):
-        column, _, offsets = names_in(batch.column(job.id), f"{job.nodes}: column {job.id}", row)
+        column = id_column(batch.column(job.id), f"{job.nodes}: column {job.id}", row)
+        _, offsets = bytes_of_ids(column)
         size += int(offsets[-1] - offsets[0])
         positions = positions and np.array_equal(column.to_numpy(), np.arange(row, row + len(column)))
         if label:
@@ -87,7 +89,7 @@ class _Rows:
             self._add_features(row, at, batch)
         self.values.append(batch.select(list(dict.fromkeys([*job.labels, *([job.split] if job.split else [])]))))
         if self._layout.by_name or self._layout.keeps_names:
-            _, data, offsets = names_in(batch.column(job.id), f"{job.nodes}: column {job.id}", row)
+            data, offsets = bytes_of_ids(id_column(batch.column(job.id), f"{job.nodes}: column {job.id}", row))
             self.texts.append(data[offsets[0] : offsets[-1]])
             self.lengths.append(np.diff(offsets))
 
