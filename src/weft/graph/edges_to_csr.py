@@ -14,7 +14,7 @@ from weft import _kernels
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import id_type, running_sum, vertex_ranges
 from weft.graph.directory import DirectoryWriter
-from weft.graph.edge_features import EdgeFeatures
+from weft.graph.feature_tables import EdgeFeatures
 from weft.graph.values import checked_types
 from weft.memory import available_memory
 
@@ -114,7 +114,7 @@ def write_csr(
                 writer.append(values)
         del arrays, values  # before the next range's are made
         if rows is not None and features:
-            done, total = number * features.edges, len(ranges) * features.edges
+            done, total = number * features.count, len(ranges) * features.count
             rows.append(
                 maker.features(first, end, progress and partial(_report, progress, done, total, stage=_COPYING))
             )

@@ -4,14 +4,15 @@ from collections.abc import Collection, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from weft.errors import ConfigError, InputError, StorageError, reason_of
-from weft.graph.edge_features import EdgeFeatures, edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader
+from weft.graph.feature_tables import EdgeFeatures, FeatureTable, edge_features_in_memory
 from weft.graph.pyg import source_from_pyg_file
-from weft.graph.source import FeatureTable, Source, check_left_out, edges_in_memory, features_in_memory, numbered
+from weft.graph.source import Source, check_left_out, edges_in_memory, features_in_memory, numbered
 from weft.graph.storage import load_npy, named_errors
 
 BUILT_IN = Path(__file__).parent / "data"
@@ -30,7 +31,8 @@ _NEEDS = {  # of each array: kinds of numbers, how many dimensions, and that in 
     "edge_attr": ("fiub", (2,), "a row of numbers an edge"),
 }
 _OGB = {"edge_index", "num_nodes", "node_feat", "edge_feat"}
-_CHUNK = 1 << 22  # edges, or values of features, read at a time
+_CHUNK = 1 << 22  # edges read at a time
+_Table = TypeVar("_Table", bound=FeatureTable)
 
 
 def built_in_names() -> list[str]:
@@ -107,7 +109,8 @@ def from_folder(folder: Path, leave_out: Collection[str] = ()) -> Source:
                 f"{folder / name}.npy has {len(array)} values for {edge_index.shape[1]} edges: give one for each"
             )
     vertices = len(next(iter(by_vertex.values()))) if by_vertex else _highest(edge_index) + 1
-    of_edges = _rows_of_edges(by_edge.get("edge_attr"))
+    attributes = by_edge.get("edge_attr")
+    of_edges = None if attributes is None or not attributes.shape[1] else _dense_rows(EdgeFeatures, attributes)
     return Source(
         vertices,
         numbered(_edges(edge_index, by_edge), of_edges),
@@ -171,27 +174,13 @@ def _read(array: np.ndarray, first: int, count: int) -> np.ndarray:
 
 def _features(folder: Path, by_vertex: dict[str, np.ndarray]) -> tuple[FeatureTable, ...]:
     if "feat" in by_vertex:
-        return (_dense_rows(by_vertex["feat"]),)
+        return (_dense_rows(FeatureTable, by_vertex["feat"]),)
     return (_bit_rows(folder, by_vertex["feat_bits"]),) if "feat_bits" in by_vertex else ()
 
 
-def _dense_rows(features: np.ndarray) -> FeatureTable:
-    width = int(features.shape[1])
-    rows = max(1, _CHUNK // max(1, width))
-
-    def read() -> Iterator[np.ndarray]:
-        for first in range(0, len(features), rows):
-            some = min(rows, len(features) - first)
-            yield _read(features, first * width, some * width).reshape(some, width)
-
-    return FeatureTable(len(features), width, read)
-
-
-def _rows_of_edges(features: np.ndarray | None) -> EdgeFeatures | None:
-    if features is None or not features.shape[1]:
-        return None
-    table = _dense_rows(features)
-    return EdgeFeatures(len(features), table.width, table.rows)
+def _dense_rows(kind: type[_Table], features: np.ndarray) -> _Table:
+    count, width = features.shape
+    return kind.in_pieces(count, width, lambda at, some: _read(features, at * width, some * width).reshape(some, width))
 
 
 def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
@@ -200,13 +189,9 @@ def _bit_rows(folder: Path, bits: np.ndarray) -> FeatureTable:
         raise InputError(
             f"{folder / 'feat_bits.npy'} does not hold rows of {width} bits: pack them with numpy.packbits(axis=1)"
         )
-    rows = max(1, _CHUNK // max(1, width))
-
-    def read() -> Iterator[np.ndarray]:
-        for first in range(0, len(bits), rows):
-            yield np.unpackbits(bits[first : first + rows], axis=1, count=width)
-
-    return FeatureTable(len(bits), width, read)
+    return FeatureTable.in_pieces(
+        len(bits), width, lambda first, some: np.unpackbits(bits[first : first + some], axis=1, count=width)
+    )
 
 
 def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:

@@ -9,9 +9,10 @@ import numpy as np
 from weft import _kernels
 from weft.errors import ConfigError
 from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback
+from weft.graph.feature_tables import FeatureTable
 from weft.graph.graph import Graph
 from weft.graph.importing import import_graph
-from weft.graph.source import FeatureTable, Source
+from weft.graph.source import Source
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22

@@ -15,8 +15,8 @@ from weft.graph.addresses import is_address
 from weft.graph.checks import check_files, check_shapes, check_values
 from weft.graph.csr import sums_by_source
 from weft.graph.directory import DirectoryWriter, Facts, Manifest, map_array, read_manifest
-from weft.graph.edge_features import edge_features_in_memory
 from weft.graph.edges_to_csr import EdgeOptions, ProgressCallback, csr_in_memory
+from weft.graph.feature_tables import edge_features_in_memory
 from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, features_of, shard_rows
 from weft.graph.identity import identity_of, is_same
 from weft.graph.importance import Importance

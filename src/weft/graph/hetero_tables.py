@@ -12,7 +12,8 @@ from weft.graph.addresses import is_address
 from weft.graph.column_names import EdgeColumns, TableColumns, edge_columns
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
-from weft.graph.source import FeatureTable, Source, labels_of_one_type
+from weft.graph.feature_tables import FeatureTable
+from weft.graph.source import Source, labels_of_one_type
 from weft.graph.storage import named_errors
 from weft.graph.table_file import Table
 from weft.graph.tables import VertexTable, edge_chunks

@@ -9,8 +9,9 @@ from weft.errors import ConfigError, InputError
 from weft.graph.checks import check_finite
 from weft.graph.directory import ArrayWriter, DirectoryWriter, Facts
 from weft.graph.edges_to_csr import EdgeChunk, EdgeOptions, ProgressCallback, write_csr
+from weft.graph.feature_tables import FeatureTable
 from weft.graph.hetero_features import feature_table_names
-from weft.graph.source import FeatureTable, Source
+from weft.graph.source import Source
 from weft.graph.values import as_floats, checked_types, clean_labels, clean_split, clean_types
 from weft.graph.vertex_names import arrays_of_names
 from weft.keys import Stream, generator
@@ -70,9 +71,9 @@ def _write_table(table: FeatureTable, writer: ArrayWriter, progress: ProgressCal
         writer.append(converted)
         first += len(rows)
         if progress:
-            progress("copying features", first, table.vertices)
-    if first != table.vertices:
-        raise InputError(f"{writer.name} have {first} rows for {table.vertices} vertices: give one for each, in order")
+            progress("copying features", first, table.count)
+    if first != table.count:
+        raise InputError(f"{writer.name} have {first} rows for {table.count} vertices: give one for each, in order")
 
 
 def _split(source: Source, labels: np.ndarray | None, wanted: str | None, seed: int) -> np.ndarray | None:

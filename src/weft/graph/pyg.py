@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from weft.errors import InputError, reason_of
 from weft.graph.csr import running_sum
-from weft.graph.edge_features import EdgeFeatures, edge_features_in_memory
+from weft.graph.feature_tables import EdgeFeatures, edge_features_in_memory
 from weft.graph.source import (
     Source,
     check_left_out,

@@ -1,6 +1,6 @@
 """A graph outside a graph directory: edges that can be read again and again, and per-vertex arrays or streams of rows."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -8,20 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from weft.errors import InputError
-from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk, EdgeReader, check_values_of, ids_of
+from weft.graph.feature_tables import EdgeFeatures, FeatureTable
 from weft.graph.values import checked_types
 
 _CHUNK = 1 << 22  # edges made at a time
-
-
-@dataclass(frozen=True)
-class FeatureTable:
-    """Features of vertices, read anew by each call of `rows`."""
-
-    vertices: int
-    width: int
-    rows: Callable[[], Iterator[np.ndarray]]
 
 
 @dataclass
@@ -60,11 +51,11 @@ def numbered(edges: EdgeReader, features: EdgeFeatures | None) -> EdgeReader:
         seen = 0
         for chunk in edges():
             first, seen = seen, seen + len(chunk.src)
-            if seen <= features.edges:  # else they are refused below
+            if seen <= features.count:  # else they are refused below
                 yield replace(chunk, number=np.arange(first, seen, dtype=np.int32))
-        if seen != features.edges:
+        if seen != features.count:
             raise InputError(
-                f"features of edges have {features.edges} rows for {seen} edges: give one for each, in order"
+                f"features of edges have {features.count} rows for {seen} edges: give one for each, in order"
             )
 
     return read

@@ -37,9 +37,9 @@ from weft.graph.columns import (
     vertex_feature_column,
     without_missing,
 )
-from weft.graph.edge_features import EdgeFeatures
 from weft.graph.edges_to_csr import EdgeChunk
-from weft.graph.source import FeatureTable, Source, numbered
+from weft.graph.feature_tables import EdgeFeatures, FeatureTable
+from weft.graph.source import Source, numbered
 from weft.graph.table_file import OtherTypesError, Table
 from weft.graph.vertex_names import bytes_of_ids, look_up, text_column
 

@@ -21,8 +21,8 @@ from weft.graph import (
     ShardRequest,
     TableColumns,
     checks,
-    edge_features,
     edges_to_csr,
+    feature_tables,
     graph_statistics,
     split_links,
 )
@@ -87,7 +87,7 @@ def graph(edges, features):
 class TestArrays:
     @pytest.fixture(autouse=True)
     def small_pieces(self, monkeypatch):
-        monkeypatch.setattr(edge_features, "_CHUNK", 7 * WIDTH)
+        monkeypatch.setattr(feature_tables, "_CHUNK", 7 * WIDTH)
 
     @pytest.mark.parametrize("cleaned", ["keep", "remove", "once", "undirected"])
     def test_each_edge_keeps_its_own(self, edges, features, more, cleaned):
@@ -152,14 +152,14 @@ class TestArrays:
 
     def test_too_many_edges_are_refused(self):
         with pytest.raises(InputError, match="2,147,483,648 edges are too many to have features"):
-            edge_features.EdgeFeatures(TOO_MANY, 1, lambda: iter(()))
+            feature_tables.EdgeFeatures(TOO_MANY, 1, lambda: iter(()))
 
     def test_numbers_travel_bit_by_bit(self, monkeypatch):
         """Where weights do: as those, some would be no numbers, and others too small."""
         numbers = np.array([0x7FA00000, 0, 1, 0x7FFFFFFF, 0x7F800000, 0x7FC00001], dtype=np.int32)
         chunk = edges_to_csr.EdgeChunk(np.arange(6), np.zeros(6, dtype=int), number=numbers)
-        rows = edge_features.EdgeFeatures(TOO_MANY - 1, 1, lambda: iter(()))
-        monkeypatch.setattr(edge_features.EdgeFeatures, "taken", lambda _self, taken, _progress: taken)
+        rows = feature_tables.EdgeFeatures(TOO_MANY - 1, 1, lambda: iter(()))
+        monkeypatch.setattr(feature_tables.EdgeFeatures, "taken", lambda _self, taken, _progress: taken)
         for options in ({}, {"drop_duplicates": True}, {"self_loops": "remove"}):
             maker = edges_to_csr._ListsMaker(lambda: iter([chunk]), 6, EdgeOptions(**options), features=rows)
             assert maker.features(0, 6).tolist() == numbers[1 if "self_loops" in options else 0 :].tolist()

@@ -152,7 +152,8 @@ def test_arrays_that_are_stored_by_column_are_read_a_piece_at_a_time(folder, mon
     np.save(folder / "edge_index.npy", edges)
     np.save(folder / "feat.npy", rows)
     (folder / "edge_type.npy").unlink()
-    monkeypatch.setattr("weft.graph.folders._CHUNK", 1000)
+    for module in ("folders", "feature_tables"):
+        monkeypatch.setattr(f"weft.graph.{module}._CHUNK", 1000)
     tracemalloc.start()
     source = from_folder(folder)
     chunks = [(chunk.src.copy(), chunk.dst.copy()) for chunk in islice(source.edges(), 3)]

@@ -1,4 +1,4 @@
-"""Features of edges on their way into a graph: rows in the order of the source's edges, found again by the edges' numbers.
+"""Features of vertices and of edges on their way into a graph; those of edges are found again by the edges' numbers.
 
 Edges become lists by kernels that carry one number an edge. So edges carry their numbers, and once their order is known, the
 table of features is read from one end to the other, and each row put where its edge has come to be.
@@ -7,6 +7,7 @@ table of features is read from one end to the other, and each row put where its 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import Self
 
 import numpy as np
 
@@ -18,17 +19,28 @@ _MOST = (1 << 31) - 1  # edges, as their numbers have 32 bits
 
 
 @dataclass(frozen=True)
-class EdgeFeatures:
-    """Features of edges, [edges, width], read anew by each call of `rows`."""
+class FeatureTable:
+    """Features of vertices, or of edges, in their order; read anew by each call of `rows`."""
 
-    edges: int
+    count: int
     width: int
     rows: Callable[[], Iterator[np.ndarray]]
 
+    @classmethod
+    def in_pieces(cls, count: int, width: int, read: Callable[[int, int], np.ndarray]) -> Self:
+        """A table by what reads so many rows from one on."""
+        step = max(1, _CHUNK // max(1, width))
+        return cls(count, width, lambda: (read(first, min(step, count - first)) for first in range(0, count, step)))
+
+
+@dataclass(frozen=True)
+class EdgeFeatures(FeatureTable):
+    """Features of edges."""
+
     def __post_init__(self) -> None:
-        if self.edges > _MOST:
+        if self.count > _MOST:
             raise InputError(
-                f"{self.edges:,} edges are too many to have features ({_MOST:,} at most): leave the features out"
+                f"{self.count:,} edges are too many to have features ({_MOST:,} at most): leave the features out"
             )
 
     def taken(self, numbers: np.ndarray, progress: Callable[[int], None] | None = None) -> np.ndarray:
