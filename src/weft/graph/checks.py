@@ -10,7 +10,7 @@ import numpy as np
 from weft.errors import GraphFormatError, InputError, WeftError
 from weft.graph.directory import check_array, map_array, read_manifest
 from weft.graph.hetero_features import HeteroFeatures
-from weft.graph.values import checked_types
+from weft.graph.values import check_weights, checked_types, clean_split
 
 if TYPE_CHECKING:
     from weft.graph.graph import Graph
@@ -161,13 +161,6 @@ def _check_indices(graph: "Graph", piece: np.ndarray, first: int) -> None:
         raise InputError(f"edge {first + at} comes from vertex {piece[at]}, but ids are 0 to {graph.num_vertices - 1}")
 
 
-def _check_weights(_graph: "Graph", piece: np.ndarray, first: int) -> None:
-    if not np.isfinite(piece).all():
-        raise InputError(
-            f"an edge weight between edges {first} and {first + len(piece)} is NaN or infinite: replace it"
-        )
-
-
 def _check_labels(graph: "Graph", piece: np.ndarray, _first: int) -> None:
     low, high = int(piece.min()), int(piece.max())
     if not graph.num_classes and high >= 0:
@@ -176,12 +169,6 @@ def _check_labels(graph: "Graph", piece: np.ndarray, _first: int) -> None:
         )
     if low < -1 or high >= (2 if graph.multi_label else graph.num_classes):
         raise InputError(f"labels run from {low} to {high}: classes are 0 to {graph.num_classes - 1}, -1 is unknown")
-
-
-def _check_split(_graph: "Graph", piece: np.ndarray, _first: int) -> None:
-    for value in (piece.min(), piece.max()):
-        if not 0 <= value <= 3:
-            raise InputError(f"split holds {value}: use 0 train, 1 validation, 2 test, 3 unused")
 
 
 def _check_ids(graph: "Graph", piece: np.ndarray, _first: int) -> None:
@@ -201,12 +188,12 @@ def _check_distinct(ids: np.ndarray) -> None:
 _CHECKS: dict[str, Check] = {
     "indptr": _check_indptr,
     "indices": _check_indices,
-    "edge_weight": _check_weights,
+    "edge_weight": lambda _, piece, first: check_weights(piece, first),
     "edge_type": lambda graph, piece, _: checked_types("edge", piece, graph.edge_type_names),
     "edge_features": lambda _, piece, first: check_finite(piece, first, "edge"),
     "vertex_type": lambda graph, piece, _: checked_types("vertex", piece, graph.vertex_type_names),
     "features": lambda _, piece, first: check_finite(piece, first),
     "labels": _check_labels,
-    "split": _check_split,
+    "split": lambda _graph, piece, _first: clean_split(piece),
     "original_ids": _check_ids,
 }

@@ -15,7 +15,7 @@ from weft.errors import ConfigError, InputError
 from weft.graph.csr import id_type, running_sum, vertex_ranges
 from weft.graph.directory import DirectoryWriter
 from weft.graph.feature_tables import EdgeFeatures
-from weft.graph.values import checked_types
+from weft.graph.values import check_weights, checked_types
 from weft.memory import available_memory
 
 _BYTES_A_VERTEX = 24  # while lists are made: degrees, offsets, lengths
@@ -263,17 +263,6 @@ def check_values_of(chunk: EdgeChunk, first: int) -> None:
         checked_types("edge", chunk.type)
     if chunk.weight is not None:
         check_weights(chunk.weight, first)
-
-
-def check_weights(weights: np.ndarray, first: int) -> None:
-    """Refuse weights that are no numbers of float32; `first`: the first one's edge."""
-    with np.errstate(over="ignore"):
-        wrong = ~np.isfinite(weights.astype(np.float32, copy=False))
-    if wrong.any():
-        at = int(np.argmax(wrong))
-        raise InputError(
-            f"the weight of edge {first + at} is {weights[at]}: weights must be finite numbers, none beyond float32"
-        )
 
 
 def ids_of(chunk: EdgeChunk) -> tuple[np.ndarray, np.ndarray]:

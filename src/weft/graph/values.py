@@ -45,6 +45,17 @@ def clean_labels(labels: np.ndarray | None, class_names: tuple[str, ...] | None)
     return labels.astype(np.int32), max(highest + 1, len(class_names or ()))
 
 
+def check_weights(weights: np.ndarray, first: int) -> None:
+    """Refuse weights that are no numbers of float32; `first`: the first one's edge."""
+    with np.errstate(over="ignore"):
+        wrong = ~np.isfinite(weights.astype(np.float32, copy=False))
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise InputError(
+            f"the weight of edge {first + at} is {weights[at]}: weights must be finite numbers, none beyond float32"
+        )
+
+
 def clean_split(split: np.ndarray | None) -> np.ndarray | None:
     """A split in its stored type."""
     if split is None or not np.size(split):

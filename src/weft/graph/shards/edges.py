@@ -10,12 +10,12 @@ from weft import _kernels
 from weft.errors import InputError
 from weft.graph.columns import id_column, numbers_of
 from weft.graph.csr import id_type, running_sum
-from weft.graph.edges_to_csr import EdgeChunk, check_weights, lists_of
+from weft.graph.edges_to_csr import EdgeChunk, lists_of
 from weft.graph.shards.names import sort_names
 from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
 from weft.graph.tables import edge_ends, edge_kinds, ends_in_order, highest_end
-from weft.graph.values import checked_types
+from weft.graph.values import check_weights, checked_types
 from weft.graph.vertex_names import bytes_of_ids, look_up
 
 _OPTIONAL = (("weight", np.float32), ("type", np.int32))
