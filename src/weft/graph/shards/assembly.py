@@ -40,11 +40,6 @@ class _Array:
     parts: Sequence[FilePart]
     ends: Sequence[int] | None = None  # of each owner's shard, in bytes
 
-    @staticmethod
-    def of(plain: dict[str, Any]) -> "_Array":
-        """An array as it was kept."""
-        return _Array(**plain | {"shape": tuple(plain["shape"])})
-
     def entry(self, crc: int = 0, shards: tuple[int, ...] | None = None) -> ArrayEntry:
         return ArrayEntry(self.shape, self.dtype, crc, shards)
 
@@ -53,103 +48,90 @@ class _Array:
         return -(-(HEADER + self.entry().nbytes) // _REGION)
 
 
-def arrays_of(work: Work) -> list[dict[str, Any]]:
-    """What the graph's arrays are made of, as plain data, in the order of its manifest."""
-    job, layout, made = Job.of(work), Layout.of(work), _Made(work)
-    order = _IMPORTED if job.parts is None else _PARTITIONED
-    found = [made.array(name) for name in (*order, *_NAMES)]
-    assert layout.bounds is None or job.parts
-    return [vars(array) for array in found if array is not None]
-
-
-class _Made:
-    """Finds what tasks have made for an array."""
-
-    def __init__(self, work: Work) -> None:
-        self._work, self._job, self._layout = work, Job.of(work), Layout.of(work)
-
-    def array(self, name: str) -> _Array | None:
-        """An array of this name, if the graph has it."""
-        vertices, job = self._layout.vertices, self._job
-        ids = np.dtype(id_type(vertices)).str
-        edges = sum(one["edges"] for one in self._work.load("lists"))
-        written = self._work.load("vertices") or []
-        classes = max((one["classes"] for one in written), default=0)
-        width = max((one["width"] for one in written), default=0)
-        there = bool(job.edge_pieces)
-        shapes: dict[str, tuple[bool, tuple[int, ...], str]] = {
-            "indptr": (True, (vertices + 1,), "<i8"),
-            "indices": (True, (edges,), ids),
-            "edge_weight": (there and job.weight is not None, (edges,), "<f4"),
-            "edge_type": (there and job.type is not None, (edges,), "<i4"),
-            "features": (bool(job.features), (vertices, width), np.dtype(job.feature_dtype).str),
-            "labels": (bool(job.labels), (vertices,), "<i4"),
-            "split": (job.split is not None, (vertices,), "|u1"),
-            "original_ids": (job.parts is not None, (vertices,), "<i8"),
-            "names": (self._layout.keeps_names and not job.textual, (vertices,), "<i8"),
-            "names_offsets": (self._layout.keeps_names and job.textual, (vertices + 1,), "<i8"),
-            "names_text": (self._layout.keeps_names and job.textual, (0,), "|u1"),
-        }
-        if len(job.labels) > 1:
-            shapes["labels"] = (True, (vertices, classes), "|u1")
-        is_there, shape, dtype = shapes[name]
-        if not is_there:
-            return None
-        row = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
-        parts, bounds = self._parts(name, row), self._layout.bounds
-        if name == "names_text":
-            shape = (sum(size for _, _, size in parts),)
-        ends = ends_of(np.array(bounds), row) if name == "features" and bounds is not None else None
-        made = _Array(name, shape, dtype, parts, ends)
-        assert sum(size for _, _, size in parts) == made.entry().nbytes, name
-        return made
-
-    def _parts(self, name: str, row: int) -> list[FilePart]:
-        if name in _BY_RANGE:
-            return self._files("lists", self._layout.ranges, name)
-        if name == "indptr" or (name == "original_ids" and not self._job.node_pieces):
-            return self._files("places", self._layout.ranges, name)
-        if not self._job.node_pieces:
-            return self._files("ranks", len(self._job.edge_pieces), name)
-        if name in _NAMES:
-            return self._files("vertices", len(self._job.node_pieces), name)
-        return self._runs(name, row)
-
-    def _files(self, stage: str, count: int, name: str) -> list[FilePart]:
-        """The files of all tasks of a stage, one after another."""
-        files = [self._work.place(stage, index) / name for index in range(count)]
-        return [(str(f.relative_to(self._work.folder)), 0, f.stat().st_size) for f in files if f.exists()]
-
-    def _runs(self, name: str, row: int) -> list[FilePart]:
-        """The rows of pieces of vertices, by owner and then in order."""
-        found: list[tuple[int, FilePart]] = []
-        for index, result in enumerate(self._work.load("vertices")):
-            begins = running_sum(result["counts"]).tolist()
-            for owner, count in enumerate(result["counts"]):
-                if count:
-                    first = self._layout.runs[index][owner]
-                    found.append((first, (f"vertices/{index}/{name}", begins[owner] * row, count * row)))
-        return [part for _, part in sorted(found)]
-
-
-def regions_of(arrays: Sequence[dict[str, Any]]) -> int:
-    """How many regions all arrays have."""
-    return sum(_Array.of(array).regions for array in arrays)
-
-
-def make_files(folder: Path, arrays: Sequence[dict[str, Any]]) -> None:
-    """The files that regions are copied into, as long as they will be."""
+def prepared(work: Work, folder: Path) -> int:
+    """Make the files that regions are copied into, as long as they will be; how many regions they have."""
+    order = _IMPORTED if Job.of(work).parts is None else _PARTITIONED
+    shapes = _shapes(work)
+    arrays = [_made(work, name, *shapes[name]) for name in (*order, *_NAMES) if name in shapes]
+    work.save("arrays", {"folder": str(folder), "arrays": [vars(array) for array in arrays]})
     for array in arrays:
-        with open(folder / f"{array['name']}.npy", "wb") as file:
-            os.posix_fallocate(file.fileno(), 0, HEADER + _Array.of(array).entry().nbytes)  # or the disk is full now
+        with open(folder / f"{array.name}.npy", "wb") as file:
+            os.posix_fallocate(file.fileno(), 0, HEADER + array.entry().nbytes)  # or the disk is full now
+    return sum(array.regions for array in arrays)
+
+
+def _shapes(work: Work) -> dict[str, tuple[tuple[int, ...], str]]:
+    """The shape and type of each array that the graph will have."""
+    job, layout = Job.of(work), Layout.of(work)
+    vertices, edges = layout.vertices, sum(one["edges"] for one in work.load("lists"))
+    written = work.load("vertices") or []
+    classes, width = (max((one[name] for one in written), default=0) for name in ("classes", "width"))
+    there, several = bool(job.edge_pieces), len(job.labels) > 1
+    labels: tuple[tuple[int, ...], str] = ((vertices, classes), "|u1") if several else ((vertices,), "<i4")
+    shapes: dict[str, tuple[bool, tuple[int, ...], str]] = {
+        "indptr": (True, (vertices + 1,), "<i8"),
+        "indices": (True, (edges,), np.dtype(id_type(vertices)).str),
+        "edge_weight": (there and job.weight is not None, (edges,), "<f4"),
+        "edge_type": (there and job.type is not None, (edges,), "<i4"),
+        "features": (bool(job.features), (vertices, width), np.dtype(job.feature_dtype).str),
+        "labels": (bool(job.labels), *labels),
+        "split": (job.split is not None, (vertices,), "|u1"),
+        "original_ids": (job.parts is not None, (vertices,), "<i8"),
+        "names": (layout.keeps_names and not job.textual, (vertices,), "<i8"),
+        "names_offsets": (layout.keeps_names and job.textual, (vertices + 1,), "<i8"),
+        "names_text": (layout.keeps_names and job.textual, (0,), "|u1"),  # as long as its parts are together
+    }
+    return {name: (shape, dtype) for name, (is_there, shape, dtype) in shapes.items() if is_there}
+
+
+def _made(work: Work, name: str, shape: tuple[int, ...], dtype: str) -> _Array:
+    """An array, of what tasks have made for it."""
+    row = int(np.prod(shape[1:], dtype=np.int64)) * np.dtype(dtype).itemsize
+    parts, bounds = _parts(work, name, row), Layout.of(work).bounds
+    size = sum(size for _, _, size in parts)
+    ends = ends_of(np.array(bounds), row) if name == "features" and bounds is not None else None
+    made = _Array(name, (size,) if name == "names_text" else shape, dtype, parts, ends)
+    assert size == made.entry().nbytes, name
+    return made
+
+
+def _parts(work: Work, name: str, row: int) -> list[FilePart]:
+    job, layout = Job.of(work), Layout.of(work)
+    if name in _BY_RANGE:
+        return _files(work, "lists", layout.ranges, name)
+    if name == "indptr" or (name == "original_ids" and not job.node_pieces):
+        return _files(work, "places", layout.ranges, name)
+    if not job.node_pieces:
+        return _files(work, "ranks", len(job.edge_pieces), name)
+    if name in _NAMES:
+        return _files(work, "vertices", len(job.node_pieces), name)
+    return _runs(work, layout, name, row)
+
+
+def _files(work: Work, stage: str, count: int, name: str) -> list[FilePart]:
+    """The files of all tasks of a stage, one after another."""
+    files = [work.place(stage, index) / name for index in range(count)]
+    return [(str(f.relative_to(work.folder)), 0, f.stat().st_size) for f in files if f.exists()]
+
+
+def _runs(work: Work, layout: Layout, name: str, row: int) -> list[FilePart]:
+    """The rows of pieces of vertices, by owner and then in order."""
+    found: list[tuple[int, FilePart]] = []
+    for index, result in enumerate(work.load("vertices")):
+        begins = running_sum(result["counts"]).tolist()
+        for owner, count in enumerate(result["counts"]):
+            if count:
+                first = layout.runs[index][owner]
+                found.append((first, (f"vertices/{index}/{name}", begins[owner] * row, count * row)))
+    return [part for _, part in sorted(found)]
 
 
 def copied(work: Work, index: int, out: Path) -> TaskResult:
     """Copy a region of an array, and tell the sums of its shards there."""
-    kept, array, region = _region(work, index)
+    folder, array, region = _region(work, index)
     low, high = max(0, region * _REGION - HEADER), min(array.entry().nbytes, (region + 1) * _REGION - HEADER)
     sums = ShardSums(array.ends, low)
-    with open(Path(kept["folder"]) / f"{array.name}.npy", "r+b") as file:
+    with open(folder / f"{array.name}.npy", "r+b") as file:
         if region == 0:
             file.write(array.entry().header)
         file.seek(HEADER + low)
@@ -164,8 +146,7 @@ def copied(work: Work, index: int, out: Path) -> TaskResult:
 def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry]:
     """What the manifest says of the arrays, once all regions are copied."""
     found, first = {}, 0
-    for plain in work.load("arrays")["arrays"]:
-        array = _Array.of(plain)
+    for array in _kept(work)[1]:
         mine = copies[first : first + array.regions]
         first += array.regions
         sums = [(shard, (crc, count)) for one in mine for shard, crc, count in one["sums"]]
@@ -178,12 +159,17 @@ def entries_of(work: Work, copies: Sequence[TaskResult]) -> dict[str, ArrayEntry
     return found
 
 
-def _region(work: Work, index: int) -> tuple[dict[str, Any], _Array, int]:
+def _kept(work: Work) -> tuple[Path, list[_Array]]:
+    """The folder that arrays are copied into, and the arrays."""
     kept = work.load("arrays")
-    for plain in kept["arrays"]:
-        array = _Array.of(plain)
+    return Path(kept["folder"]), [_Array(**one | {"shape": tuple(one["shape"])}) for one in kept["arrays"]]
+
+
+def _region(work: Work, index: int) -> tuple[Path, _Array, int]:
+    folder, arrays = _kept(work)
+    for array in arrays:
         if index < array.regions:
-            return kept, array, index
+            return folder, array, index
         index -= array.regions
     raise AssertionError(index)
 

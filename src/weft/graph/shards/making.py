@@ -14,7 +14,7 @@ from weft.graph.csr import id_type, range_bounds, running_sum
 from weft.graph.directory import ArrayEntry, DirectoryWriter, Facts
 from weft.graph.edges_to_csr import ProgressCallback
 from weft.graph.shards import assembly, edges, names, vertices
-from weft.graph.shards.assembly import arrays_of, entries_of, make_files, regions_of
+from weft.graph.shards.assembly import entries_of, prepared
 from weft.graph.shards.names import missing_name
 from weft.graph.shards.request import Job, Layout, ShardRequest, described, tasks_for
 from weft.graph.shards.work import Runner, StageFunction, StageRunner, TaskResult, Work, alone_in, do_task
@@ -140,11 +140,8 @@ class _Stages:
 
     def copy(self, folder: Path) -> dict[str, ArrayEntry]:
         """Make the files of the graph."""
-        arrays = arrays_of(self._work)
         self._work.drop("copies")  # into the folder of a command that was stopped
-        self._work.save("arrays", {"folder": str(folder), "arrays": arrays})
-        make_files(folder, arrays)
-        return entries_of(self._work, self._do("copies", regions_of(arrays), again=True))
+        return entries_of(self._work, self._do("copies", prepared(self._work, folder), again=True))
 
     def _do(self, stage: str, count: int, *, again: bool = False) -> list[TaskResult]:
         return self.runner.do(stage, count, STAGES[stage][1], again=again)

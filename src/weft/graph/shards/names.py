@@ -14,7 +14,7 @@ from weft.errors import InputError
 from weft.graph.csr import running_sum
 from weft.graph.shards.request import Job
 from weft.graph.shards.work import TaskResult, Work, by_section, read_section, write_sections
-from weft.graph.vertex_names import look_up, text_of
+from weft.graph.vertex_names import look_up, text_column, text_of
 from weft.keys import mix64_array
 
 _HASHED = 1 << 16  # names at a time
@@ -35,10 +35,7 @@ def sort_names(data: np.ndarray, offsets: np.ndarray, buckets: int, out: Path) -
 
 def taken(data: np.ndarray, offsets: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Some of the names, in some order."""
-    column = pa.LargeBinaryArray.from_buffers(
-        pa.large_binary(), len(offsets) - 1, [None, pa.py_buffer(np.ascontiguousarray(offsets)), pa.py_buffer(data)]
-    )
-    return text_of(column.take(pa.array(order)))
+    return text_of(text_column(data, offsets).take(pa.array(order)))
 
 
 def known_names(work: Work, bucket: int, out: Path) -> TaskResult:
