@@ -124,9 +124,9 @@ class Traces:
                 _kernels.count_reached(masks, holders, first, rows[number])
         return rows
 
-    def seconds(self, owners: np.ndarray, links: ServerLinks, *, seeds: str = "home") -> float:
-        """The longest wait of a server over these batches."""
-        return float(links.seconds(self.rows(owners, len(links.alpha), seeds=seeds)).max())
+    def seconds(self, owners: np.ndarray, links: ServerLinks) -> float:
+        """The longest wait of a server over these batches, seeds at home."""
+        return float(links.seconds(self.rows(owners, len(links.alpha))).max())
 
     def folded(
         self,

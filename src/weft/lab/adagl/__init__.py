@@ -15,7 +15,7 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.keys import Stream, generator, key
 from weft.lab.adagl.coarsen import CoarseLevel, coarsen, groups_of, project
-from weft.lab.adagl.evolve import SearchObjective, Seconds, evolve, greedy_allocations
+from weft.lab.adagl.evolve import SearchObjective, evolve, greedy_allocations
 from weft.lab.adagl.links import read_links
 from weft.lab.adagl.options import SearchOptions
 from weft.lab.adagl.refine import refine_all, uncoarsen
@@ -70,7 +70,7 @@ class AdaglMethod(EvolutionMethod):
 
 
 def search(graph: Graph, goal: PartitionGoal, options: SearchOptions = SearchOptions()) -> np.ndarray:  # noqa: B008 (frozen)
-    """The part of each vertex, [vertices] int32."""
+    """The part of each vertex, [vertices] int32: the best of some cycles, each of which coarsens, searches and refines."""
     goal.check(graph)
     _check(graph, goal, options)
     if goal.parts == 1:
@@ -79,39 +79,25 @@ def search(graph: Graph, goal: PartitionGoal, options: SearchOptions = SearchOpt
     traces = Traces(
         graph, goal.task or usual_task(goal.parts, goal.seed), batches=options.batches, threads=goal.threads
     )
-    links = _links(goal, options.links)
-    random_seconds = traces.seconds(_random(graph.num_vertices, goal.targets, goal.seed), links)
-    starts = options.starts
+    links, starts = _links(goal, options.links), options.starts
+    objective = SearchObjective(
+        _balanced(undirected, goal),
+        goal.targets,
+        lambda allocations: np.array([traces.seconds(owners, links) for owners in allocations]),
+        traces.seconds(_random(graph.num_vertices, goal.targets, goal.seed), links),
+        options.coefficients,
+    )
     for cycle in range(options.cycles):
         own = replace(goal.within(f"cycle-{cycle}"), seed=key(Stream.PARTITION, goal.seed, cycle))
-        found = _cycle(undirected, traces, links, random_seconds, own, replace(options, starts=starts))
-        candidates = np.stack([found, *starts]).astype(np.int32)
-        if len(candidates) > 1:
-            finest = SearchObjective(
-                _balanced(undirected, goal),
-                goal.targets,
-                _seconds_of(traces, links),
-                random_seconds,
-                options.coefficients,
-            )
-            found = candidates[finest.of(candidates).argmin()]
+        levels = coarsen(undirected, own, options, _apart(starts))
+        levels = [replace(level, undirected=_balanced(level.undirected, own)) for level in levels]
+        best = own.once("searched", partial(_search, levels, traces, links, objective, own, options, starts))
+        found = uncoarsen(levels, best, own, options)
+        if starts:
+            candidates = np.stack([found, *starts]).astype(np.int32)
+            found = candidates[objective.of(candidates).argmin()]
         starts = (found,)
     return starts[0]
-
-
-def _cycle(
-    undirected: UndirectedGraph,
-    traces: Traces,
-    links: ServerLinks,
-    random_seconds: float,
-    goal: PartitionGoal,
-    options: SearchOptions,
-) -> np.ndarray:
-    """Coarsen, search, refine: a whole allocation."""
-    levels = coarsen(undirected, goal, options, _apart(options.starts))
-    levels = [replace(level, undirected=_balanced(level.undirected, goal)) for level in levels]
-    best = goal.once("searched", partial(_search, levels, traces, links, random_seconds, goal, options))
-    return uncoarsen(levels, best, goal, options)
 
 
 def _undirected(graph: Graph, goal: PartitionGoal) -> UndirectedGraph:
@@ -133,11 +119,12 @@ def _search(
     levels: list[CoarseLevel],
     traces: Traces,
     links: ServerLinks,
-    random_seconds: float,
+    objective: SearchObjective,
     goal: PartitionGoal,
     options: SearchOptions,
+    starts: tuple[np.ndarray, ...],
 ) -> np.ndarray:
-    """The best allocation of the coarsest level's nodes."""
+    """The best allocation of the coarsest level's nodes; `starts` are of all vertices."""
     undirected = levels[-1].undirected
     folded = traces.folded(
         groups_of(levels),
@@ -147,16 +134,10 @@ def _search(
         progress=goal.progress,
     )
     population = greedy_allocations(undirected, goal, options.population)
-    starts = [project(levels, start)[None] for start in options.starts]
-    objective = SearchObjective(
-        undirected, goal.targets, lambda some: folded.seconds(some, links), random_seconds, options.coefficients
-    )
-    together = np.concatenate([population, *starts])
-    return evolve(together, objective, goal, options, lambda some: refine_all(undirected, some, goal, options.polish))
-
-
-def _seconds_of(traces: Traces, links: ServerLinks) -> Seconds:
-    return lambda allocations: np.array([traces.seconds(owners, links) for owners in allocations])
+    projected = [project(levels, start)[None] for start in starts]
+    coarse = replace(objective, undirected=undirected, seconds=lambda some: folded.seconds(some, links))
+    together = np.concatenate([population, *projected])
+    return evolve(together, coarse, goal, options, lambda some: refine_all(undirected, some, goal, options.polish))
 
 
 def _random(vertices: int, targets: np.ndarray, seed: int) -> np.ndarray:
