@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from weft.graph.folders import BUILT_IN, built_in_names, find_source, from_folder
     from weft.graph.generators import communities, communities_source, rmat
     from weft.graph.graph import OF_EDGES, SPLITS, Graph, edge_arrays
-    from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, feature_table_names, shard_rows
+    from weft.graph.hetero_features import Features, HeteroFeatures, arrays_of, shard_rows
     from weft.graph.hetero_tables import source_from_toml
     from weft.graph.importance import Importance
     from weft.graph.importing import import_graph

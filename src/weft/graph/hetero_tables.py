@@ -118,7 +118,7 @@ def _relation(file: Path, name: str, given: Given, kinds: list[str]) -> _Relatio
         if words[end] not in kinds:
             raise InputError(f"{file}, [{where}]: {end} = {words[end]!r} is none of the vertices ({', '.join(kinds)})")
     named = TableColumns(**{key: words[key] for key in ("src", "dst", "weight") if key in words})
-    wanted = edge_columns(named, table.columns(), str(table.path))
+    wanted = edge_columns(named, table.columns, str(table.path))
     return _Relation(name, table, (kinds.index(words["from"]), kinds.index(words["to"])), wanted)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from weft.graph.checks import is_file_of
 from weft.graph.csr import vertex_ranges
-from weft.graph.hetero_features import Features, arrays_of
+from weft.graph.hetero_features import arrays_of
 from weft.keys import mix64, mix64_array
 
 if TYPE_CHECKING:
@@ -114,12 +114,8 @@ def _features(graph: "Graph") -> str:
     for first, end in _ranges(graph.num_vertices, graph.num_features if step == 1 else 1):
         ids = _ids(graph, first, end)
         chosen = np.flatnonzero(ids % step == 0)
-        total += _sum(ids[chosen], [_rows(graph.features, first + chosen)])
+        total += _sum(ids[chosen], [np.asarray(graph.features[first + chosen])])
     return f"rows:{total & _MASK:016x}"
-
-
-def _rows(features: Features, ids: np.ndarray) -> np.ndarray:
-    return np.asarray(features[ids])
 
 
 def _ids(graph: "Graph", first: int, end: int) -> np.ndarray:

@@ -7,12 +7,13 @@ partition and number of workers. A self-loop is no link; such edges always stay.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from weft.errors import ConfigError, InputError
 from weft.graph.csr import running_sum, vertex_ranges
-from weft.graph.graph import OF_EDGES, SPLITS, Graph, edge_arrays
+from weft.graph.graph import SPLITS, Graph, edge_arrays
 from weft.graph.importing import split_shares
 from weft.keys import Stream, hashes
 
@@ -124,8 +125,7 @@ def _all_codes(graph: Graph) -> np.ndarray:
 
 def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
     """The graph without the edges of links that are held out; the others keep their order."""
-    names = [*edge_arrays(graph)]
-    kept: dict[str, list[np.ndarray]] = {name: [] for name in ("indices", *names)}
+    kept: dict[str, list[np.ndarray]] = {name: [] for name in ("indices", *edge_arrays(graph))}
     lengths = []
     for first, end in vertex_ranges(graph.indptr, _CHUNK):
         src, dst = _edges(graph, first, end)
@@ -135,16 +135,5 @@ def _without_held(graph: Graph, ends: np.ndarray, seed: int) -> Graph:
             arrays.append(getattr(graph, name)[span][stays])
         before = running_sum(stays)
         lengths.append(np.diff(before[graph.indptr[first : end + 1] - span.start]))
-    indptr, joined = (
-        running_sum(np.concatenate(lengths)),
-        {name: np.concatenate(arrays) for name, arrays in kept.items()},
-    )
-    weight, kind, features = (joined.get(name) for name in OF_EDGES)
-    return replace(
-        graph,
-        indptr=indptr,
-        indices=joined["indices"],
-        edge_weight=weight,
-        edge_type=kind,
-        edge_features=features,
-    )
+    joined: dict[str, Any] = {name: np.concatenate(arrays) for name, arrays in kept.items()}
+    return replace(graph, indptr=running_sum(np.concatenate(lengths)), **joined)

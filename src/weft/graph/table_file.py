@@ -80,7 +80,6 @@ class Table:
     def __init__(self, path: Path | str, ends: Collection[str] = ()) -> None:
         """`ends`: of a table of edges, the columns of sources and destinations that are asked for."""
         self.path, self._name, self._ends = path, name_at(path), ends
-        self._columns: list[str] = []
         self._closed = False  # are all quotes known to be?
         if isinstance(path, Path) and not path.exists():
             raise StorageError(f"there is no table at {path}: check the path")
@@ -103,13 +102,9 @@ class Table:
         """Is it an edge list that does not say what its columns are?"""
         return self.is_csv and self._layout.unnamed
 
+    @cached_property
     def columns(self) -> list[str]:
-        """The names of the columns. They are read once: of a CSV that takes its first block."""
-        if not self._columns:
-            self._columns = self._names()
-        return self._columns
-
-    def _names(self) -> list[str]:
+        """The names of the columns; of a CSV that takes reading its first block."""
         with self._errors():
             if not self.is_csv:
                 with pa.parquet.ParquetFile(self._opened()) as file:
@@ -182,11 +177,11 @@ class Table:
 
     def one(self, wanted: str) -> str:
         """The one column that a name or pattern means."""
-        return one_column(wanted, self.columns(), str(self.path))
+        return one_column(wanted, self.columns, str(self.path))
 
     def others(self, used: Collection[str | None]) -> tuple[str, ...]:
         """The columns that are not used, with the table's name."""
-        return tuple(f"{self._name.name}: {name}" for name in self.columns() if name not in used)
+        return tuple(f"{self._name.name}: {name}" for name in self.columns if name not in used)
 
     def _check_quotes(self) -> None:
         """Refuse a text with an open quote; once. This thread reads it anew: Python can't end while Arrow's call it."""

@@ -51,9 +51,9 @@ def source_from_tables(
 ) -> Source:
     """A graph of an edge table and, if there is one, a vertex table whose order is the order of the vertices."""
     table = Table(edges, (named.src, named.dst))
-    wanted = edge_columns(named, table.columns(), str(edges))
+    wanted = edge_columns(named, table.columns, str(edges))
     check_wanted(nodes, named, ids, vertices, None)
-    of_features = edge_feature_columns(named.edge_features, wanted, table.columns(), str(edges))
+    of_features = edge_feature_columns(named.edge_features, wanted, table.columns, str(edges))
     if nodes is None:
         source = _of_edges(table, wanted, ids, vertices)
     else:
@@ -122,7 +122,7 @@ class VertexTable:
 
     def __init__(self, table: Table, named: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""
-        id_column, features, labels, split = vertex_columns(named, table.columns(), str(table.path))
+        id_column, features, labels, split = vertex_columns(named, table.columns, str(table.path))
         self._table, self._features = table, features
         self.left_out = table.others([id_column, *features, *labels, split])
         kept = [*labels, *([split] if split else [])]

@@ -20,7 +20,6 @@ from weft.graph import (
     as_stored,
     check_free,
     edge_arrays,
-    feature_table_names,
     ranges,
     read_manifest,
     running_sum,
@@ -101,16 +100,10 @@ def _write_lists(
 
 def _write_features(graph: Graph, owners: np.ndarray, directory: DirectoryWriter, progress: ProgressCallback) -> None:
     """Rows are read once, in their order, and written where their owners' are: they need not fit into memory."""
-    features, done = graph.whole().features, 0
-    if features is None:
-        return
-    tables: list[tuple[str, np.ndarray, np.ndarray]]  # its name, its rows, and whose they are
+    features, done, whose = graph.whole().features, 0, [owners]
     if isinstance(features, HeteroFeatures):
-        of_types = [owners[features.types == kind] for kind in range(len(features.tables))]
-        tables = list(zip(feature_table_names(len(of_types)), features.tables, of_types, strict=True))
-    else:
-        tables = [("features", features, owners)]
-    for name, table, owners_there in tables:
+        whose = [owners[features.types == kind] for kind in range(len(features.tables))]
+    for (name, table), owners_there in zip(arrays_of(features).items(), whose, strict=False):  # none: no tables
         writer = directory.array(name, table.dtype, table.shape[1:])
         rows = max(1, _BYTES // max(1, table.shape[1] * table.itemsize))
         for first in range(0, len(table), rows):

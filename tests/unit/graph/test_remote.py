@@ -412,10 +412,10 @@ def test_why_a_table_at_an_address_can_not_be_read_is_told(tmp_path, waits):
 
         def refused(name, told, read=Table):
             with pytest.raises(StorageError, match=told) as raised:
-                read(place + name).columns()
+                _ = read(place + name).columns
             assert "\n" not in str(raised.value)
 
-        assert Table(f"{place}t.csv").columns() == ["src", "dst"]
+        assert Table(f"{place}t.csv").columns == ["src", "dst"]
         refused("none.csv", r"there is no table at http.*none\.csv, or an empty one: check the address")
         refused("none.parquet", r"there is no table at http.*none\.parquet", ParquetTable)
         there.statuses = {"t.csv": 403, "t.parquet": 403}
