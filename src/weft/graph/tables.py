@@ -331,20 +331,32 @@ def _edge_features(table: Table, columns: list[str]) -> EdgeFeatures | None:
 def _feature_rows(table: Table, features: list[str], column_of: Callable[..., np.ndarray]) -> Iterator[np.ndarray]:
     widths = dict[str, int]()
     for row, batch in table.read(features, numbers=features):
-        columns = [column_of(batch.column(name), name, table.path, row) for name in features]
-        for name, column in zip(features, columns, strict=True):
-            if column.shape[1] != widths.setdefault(name, column.shape[1]):
-                raise InputError(
-                    f"{table.path}: the lists of column {name} from row {row} on have {column.shape[1]} values, those "
-                    f"before {widths[name]}; all must be as long"
-                )
-        rows = np.concatenate(columns, axis=1)
-        if not np.isfinite(rows).all():
-            strange = [~np.isfinite(column).all(axis=1) for column in columns]
-            name, at = next((name, int(np.argmax(of))) for name, of in zip(features, strange, strict=True) if of.any())
-            said = batch.column(name)[at].as_py()
+        yield feature_rows(batch, row, features, table.path, column_of, widths)
+
+
+def feature_rows(
+    batch: pa.RecordBatch,
+    row: int,
+    features: Sequence[str],
+    path: Path | str,
+    column_of: Callable[..., np.ndarray],
+    widths: dict[str, int],
+) -> np.ndarray:
+    """The features of a batch, from some row on; `widths`: of the columns of batches before, to which it adds."""
+    columns = [column_of(batch.column(name), name, path, row) for name in features]
+    for name, column in zip(features, columns, strict=True):
+        if column.shape[1] != widths.setdefault(name, column.shape[1]):
             raise InputError(
-                f"{table.path}: feature column {name} holds {'nothing' if said is None else said} in row {row + at}: "
-                f"features are finite numbers, none of them missing or beyond float32"
+                f"{path}: the lists of column {name} from row {row} on have {column.shape[1]} values, those before "
+                f"{widths[name]}; all must be as long"
             )
-        yield rows
+    rows = np.concatenate(columns, axis=1)
+    if not np.isfinite(rows).all():
+        strange = [~np.isfinite(column).all(axis=1) for column in columns]
+        name, at = next((name, int(np.argmax(of))) for name, of in zip(features, strange, strict=True) if of.any())
+        said = batch.column(name)[at].as_py()
+        raise InputError(
+            f"{path}: feature column {name} holds {'nothing' if said is None else said} in row {row + at}: features are "
+            f"finite numbers, none of them missing or beyond float32"
+        )
+    return rows

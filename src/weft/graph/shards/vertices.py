@@ -1,12 +1,10 @@
 """Pieces of the vertex table: looked at for ids, owners and classes first, then written as the arrays of a graph."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from weft.errors import InputError
 from weft.graph.checks import check_finite
 from weft.graph.columns import cast, id_column, labels_of, owners_of, splits_of, vertex_feature_column, words_of
 from weft.graph.csr import ranges, running_sum
@@ -14,6 +12,7 @@ from weft.graph.shards.names import sort_names, write_names
 from weft.graph.shards.pieces import Piece
 from weft.graph.shards.request import Job, Layout
 from weft.graph.shards.work import TaskResult, Work, by_section, write_sections
+from weft.graph.tables import feature_rows
 from weft.graph.values import clean_labels, clean_split
 from weft.graph.vertex_names import bytes_of_ids
 
@@ -39,8 +38,6 @@ def written(work: Work, index: int, out: Path) -> TaskResult:
     """A piece's rows as arrays, those of an owner together; where ids are names, these by bucket with their numbers."""
     job, layout, piece = Job.of(work), Layout.of(work), Job.of(work).node_pieces[index]
     rows = _Rows(job, layout, piece)
-    for row, batch in rows.batches():
-        rows.add(row, batch)
     order, counts = by_section(rows.owners, job.groups)
     if rows.features is not None:
         _write(out / "features", rows.features, order)
@@ -59,55 +56,43 @@ def written(work: Work, index: int, out: Path) -> TaskResult:
         number = np.empty(piece.rows, dtype=np.int64)
         number[order] = ranges(np.array(layout.runs[index]), counts)
         _write_names(work, index, rows, number, out)
-    return {"counts": counts.tolist(), "classes": classes, "width": rows.width}
+    width = 0 if rows.features is None else rows.features.shape[1]
+    return {"counts": counts.tolist(), "classes": classes, "width": width}
 
 
 class _Rows:
-    """The rows of a piece, as they are read."""
+    """The rows of a piece, a batch after the other."""
 
     def __init__(self, job: Job, layout: Layout, piece: Piece) -> None:
-        self._job, self._layout, self._piece = job, layout, piece
+        self._job, self._piece = job, piece
         self.owners = np.zeros(piece.rows, dtype=np.int32)
         self.features: np.ndarray | None = None
-        self.width = 0
+        self._widths: dict[str, int] = {}  # of the columns of features
         self.values: list[pa.RecordBatch] = []  # labels and split
         self.texts: list[np.ndarray] = []  # the bytes of names
         self.lengths: list[np.ndarray] = []  # and how many each has
+        learned = [*job.labels, *([job.split] if job.split else [])]
+        wanted = [job.id, *job.features, *learned, *([job.owner] if job.owner else [])]
+        for row, batch in piece.read(list(dict.fromkeys(wanted))):
+            here = slice(row - piece.first, row - piece.first + len(batch))
+            self.owners[here] = _owners(job, batch)
+            if job.features:
+                self._add_features(row, here, batch)
+            self.values.append(batch.select(learned))
+            if layout.by_name or layout.keeps_names:
+                data, offsets = bytes_of_ids(id_column(batch.column(job.id), f"{job.nodes}: column {job.id}", row))
+                self.texts.append(data[offsets[0] : offsets[-1]])
+                self.lengths.append(np.diff(offsets))
 
-    def batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Batches of all columns."""
+    def _add_features(self, row: int, here: slice, batch: pa.RecordBatch) -> None:
         job = self._job
-        wanted = [job.id, *job.features, *job.labels, *(name for name in (job.split, job.owner) if name)]
-        return self._piece.read(list(dict.fromkeys(wanted)))
-
-    def add(self, row: int, batch: pa.RecordBatch) -> None:
-        """Add a batch."""
-        job, at = self._job, row - self._piece.first
-        if job.owner:
-            self.owners[at : at + len(batch)] = _owners(job, batch)
-        if job.features:
-            self._add_features(row, at, batch)
-        self.values.append(batch.select(list(dict.fromkeys([*job.labels, *([job.split] if job.split else [])]))))
-        if self._layout.by_name or self._layout.keeps_names:
-            data, offsets = bytes_of_ids(id_column(batch.column(job.id), f"{job.nodes}: column {job.id}", row))
-            self.texts.append(data[offsets[0] : offsets[-1]])
-            self.lengths.append(np.diff(offsets))
-
-    def _add_features(self, row: int, at: int, batch: pa.RecordBatch) -> None:
-        job = self._job
-        columns = [vertex_feature_column(batch.column(name), name, str(job.nodes), row) for name in job.features]
-        values = np.concatenate(columns, axis=1)
+        values = feature_rows(batch, row, job.features, str(job.nodes), vertex_feature_column, self._widths)
         if self.features is None:
-            self.width = values.shape[1]
-            self.features = np.empty((self._piece.rows, self.width), dtype=job.feature_dtype)
-        if values.shape[1] != self.width:
-            raise InputError(
-                f"{job.nodes}: the features near row {row} have {values.shape[1]} numbers, others {self.width}: all must "
-                f"have as many"
-            )
+            self.features = np.empty((self._piece.rows, values.shape[1]), dtype=job.feature_dtype)
         with np.errstate(over="ignore"):  # too large is infinite, and that is refused
-            self.features[at : at + len(batch)] = values
-        check_finite(self.features[at : at + len(batch)], row)
+            self.features[here] = values
+        if self.features.dtype != values.dtype:
+            check_finite(self.features[here], row)
 
 
 def _owners(job: Job, batch: pa.RecordBatch) -> np.ndarray:
