@@ -45,9 +45,8 @@ if TYPE_CHECKING:
         without_sum,
         written_beside,
     )
-    from weft.graph.stored import as_stored
     from weft.graph.tables import owner_column, source_from_tables
-    from weft.graph.values import whole_numbers
+    from weft.graph.values import as_stored, whole_numbers
     from weft.graph.vertex_names import arrays_of_names, text_column
 else:
     __getattr__ = lazy_face(__name__)

@@ -204,7 +204,6 @@ def labels_of(
 
 def are_words(kind: pa.DataType) -> bool:
     """Are labels of this type names of classes?"""
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
     return not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 

@@ -23,8 +23,7 @@ from weft.graph.importance import Importance
 from weft.graph.pyg import source_from_pyg
 from weft.graph.remote import RemoteGraph
 from weft.graph.source import Source, edges_in_memory, features_by_type, features_in_memory, numbered
-from weft.graph.stored import as_stored
-from weft.graph.values import as_floats, clean_labels, clean_split, clean_types, whole_numbers
+from weft.graph.values import as_floats, as_stored, clean_labels, clean_split, clean_types, whole_numbers
 from weft.graph.vertex_names import arrays_of_names, names_from_arrays
 from weft.threads import cached_property
 

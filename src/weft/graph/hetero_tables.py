@@ -12,7 +12,6 @@ from weft.graph.addresses import is_address
 from weft.graph.column_names import EdgeColumns, TableColumns, edge_columns
 from weft.graph.csr import running_sum
 from weft.graph.edges_to_csr import EdgeChunk
-from weft.graph.feature_tables import FeatureTable
 from weft.graph.source import Source, labels_of_one_type
 from weft.graph.storage import named_errors
 from weft.graph.table_file import Table
@@ -55,7 +54,7 @@ def source_from_toml(file: Path) -> Source:
 
     labels, split, classes = _labels(file, kinds, starts)
     several = len(names) > 1
-    tables = tuple(FeatureTable(len(table.names), table.width, table.rows) for table in kinds.values())
+    tables = tuple(table.features for table in kinds.values())
     unused = [table.left_out for table in kinds.values()]
     unused += [relation.table.others([*relation.wanted.ends, relation.wanted.weight]) for relation in relations]
     return Source(

@@ -123,7 +123,6 @@ class VertexTable:
     def __init__(self, table: Table, named: TableColumns, textual: bool = False) -> None:
         """`textual`: are ids strings, whatever they look like?"""
         id_column, features, labels, split = vertex_columns(named, table.columns, str(table.path))
-        self._table, self._features = table, features
         self.left_out = table.others([id_column, *features, *labels, split])
         kept = [*labels, *([split] if split else [])]
         words = labels if len(labels) == 1 else []  # what may be some; several columns are numbers
@@ -137,13 +136,10 @@ class VertexTable:
                 values = values.set_column(kept.index(name), name, without_missing(column))
         self.labels, self.class_names = labels_of(values, labels, table.path)
         self.split = splits_of(values.column(split), table.path) if values is not None and split else None
-        self.width = next((rows.shape[1] for rows in self.rows()), 0) if features else 0
-
-    def rows(self) -> Iterator[np.ndarray]:
-        """The features, some rows at a time; without any, rows of no width."""
-        if self._features:
-            return _feature_rows(self._table, self._features, vertex_feature_column)
-        return iter([np.empty((len(self.names), 0), dtype=np.float32)])
+        read = partial(_feature_rows, table, features, vertex_feature_column)
+        width = next((rows.shape[1] for rows in read()), 0) if features else 0
+        none = np.empty((len(self.names), 0), dtype=np.float32)
+        self.features = FeatureTable(len(self.names), width, read if features else lambda: iter([none]))
 
 
 def _spelled_alike(read: Callable[[bool], _Read], textual: bool) -> _Read:
@@ -194,7 +190,7 @@ def _with_nodes(edges: Table, wanted: EdgeColumns, nodes: Table, named: TableCol
     return Source(
         len(names),
         lambda: edge_chunks(edges, wanted, (names, names), positions),
-        (FeatureTable(len(names), table.width, table.rows),) if named.features else (),
+        (table.features,) if named.features else (),
         table.labels,
         table.split,
         None if positions and ids != "names" else exported,
