@@ -60,15 +60,16 @@ class EdgeFeatures(FeatureTable):
         return out
 
 
-def edge_features_in_memory(*parts: np.ndarray) -> EdgeFeatures | None:
-    """The rows of some arrays of one width, one after another; None where they have no columns."""
+def edge_features_in_memory(*given: np.ndarray | None) -> EdgeFeatures | None:
+    """The rows of arrays of one width, one after another, None left out; None where there are none, or no columns."""
+    parts = tuple(part for part in given if part is not None)
     for part in parts:
         if part.ndim != 2 or part.dtype.kind not in "fiub":
             raise InputError(
                 f"features of edges have shape {part.shape} and type {part.dtype}: they need a row of numbers an edge, "
                 f"[edges, width] (one number an edge is its weight)"
             )
-    width = int(parts[0].shape[1])
+    width = int(parts[0].shape[1]) if parts else 0
     return EdgeFeatures(sum(map(len, parts)), width, partial(_pieces, parts)) if width else None
 
 

@@ -233,8 +233,7 @@ def _from_ogb(name: str, root: Path, leave_out: Collection[str]) -> Source:
     split = np.full(int(graph["num_nodes"]), 3, dtype=np.uint8)
     for value, part in enumerate(("train", "valid", "test")):
         split[data.get_idx_split()[part]] = value
-    rows = None if "edge_feat" in leave_out else graph.get("edge_feat")
-    of_edges = None if rows is None else edge_features_in_memory(rows)
+    of_edges = edge_features_in_memory(None if "edge_feat" in leave_out else graph.get("edge_feat"))
     edges, features = (
         numbered(edges_in_memory(graph["edge_index"]), of_edges),
         features_in_memory(graph.get("node_feat")),

@@ -71,7 +71,7 @@ def source_from_pyg(data: "Data | HeteroData", leave_out: Collection[str] = ()) 
     if types is not None and not types.any():
         types = None
     names, kinds = (getattr(data, name, None) for name in ("_node_type_names", "_edge_type_names"))
-    of_edges = _edge_features(data)
+    of_edges = edge_features_in_memory(_rows_of_attributes(data))
     return Source(
         int(data.num_nodes),
         numbered(edges_in_memory(edge_index, _weights(data), _attribute(data, "edge_type")), of_edges),
@@ -257,12 +257,6 @@ def _weights_of_types(data: "HeteroData") -> np.ndarray | None:
     return np.concatenate(parts).astype(np.float32)
 
 
-def _edge_features(data: "BaseStorage | Data") -> EdgeFeatures | None:
-    """Edge attributes that are no weights: of several columns, or beside weights."""
-    attributes = _rows_of_attributes(data)
-    return None if attributes is None else edge_features_in_memory(attributes)
-
-
 def _edge_features_of_types(data: "HeteroData") -> EdgeFeatures | None:
     """Edge attributes of all kinds, which are of one width."""
     found = {kind: _rows_of_attributes(data[kind]) for kind in data.edge_types}
@@ -279,12 +273,11 @@ def _edge_features_of_types(data: "HeteroData") -> EdgeFeatures | None:
             raise InputError(
                 f"HeteroData's edges {kind} have {len(rows)} rows of edge_attr for {count} edges: give one for each"
             )
-    parts = [rows for rows in found.values() if rows is not None]
-    return edge_features_in_memory(*parts) if parts else None
+    return edge_features_in_memory(*found.values())
 
 
 def _rows_of_attributes(store: "BaseStorage | Data") -> np.ndarray | None:
-    """Edge attributes that are no weights, a row an edge; None where there are none, or they have no columns."""
+    """Edge attributes that are no weights (of several columns, or beside weights), a row an edge; None: they have none."""
     rows = None if _attributes_are_weights(store) else _attribute(store, "edge_attr")
     if rows is not None and rows.ndim == 1:
         rows = rows[:, None]

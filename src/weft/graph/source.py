@@ -78,11 +78,7 @@ def features_in_memory(*tables: np.ndarray | None) -> tuple[FeatureTable, ...]:
             raise InputError(
                 f"features have shape {table.shape} and type {table.dtype}: they need a row of numbers a vertex"
             )
-    return tuple(FeatureTable(len(t), int(t.shape[1]), partial(_whole, t)) for t in tables if t is not None)
-
-
-def _whole(table: np.ndarray) -> Iterator[np.ndarray]:
-    yield table
+    return tuple(FeatureTable(len(t), int(t.shape[1]), partial(iter, [t])) for t in tables if t is not None)
 
 
 def labels_of_one_type(
