@@ -4,8 +4,9 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,11 +37,12 @@ def listener_for(settings: Settings, quiet: bool = False, listen: Listener | Non
         return
     with ExitStack() as stack:
         listeners: list[Listener] = []
-        if settings.report.log != "none":
-            of_people = settings.report.log == "human"
-            listeners.append(stack.enter_context(Human().shown()) if of_people else JsonLines())
+        if settings.report.log == "human":
+            listeners.append(stack.enter_context(Human().shown()))
+        if settings.report.log == "json":
+            listeners.append(_json_line)
         if settings.report.tensorboard is not None:
-            listeners.append(stack.enter_context(TensorBoard(settings.report.tensorboard).open()))
+            listeners.append(stack.enter_context(_tensorboard(settings.report.tensorboard)))
         if listen is not None:
             listeners.append(listen)
 
@@ -51,14 +53,11 @@ def listener_for(settings: Settings, quiet: bool = False, listen: Listener | Non
         yield notify
 
 
-class JsonLines:
-    """One JSON object a line on stdout: {"record": "EpochEnded", "version": 1, "time": ..., fields}."""
-
-    def __call__(self, event: Event) -> None:
-        """Write one event."""
-        fields = {"answer": answer_as_dict(event.answer)} if isinstance(event, Planned) else asdict(event)
-        record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **fields}
-        print(json.dumps(plain(record)), flush=True)
+def _json_line(event: Event) -> None:
+    """Write one JSON object on stdout: {"record": "EpochEnded", "version": 1, "time": ..., fields}."""
+    fields = {"answer": answer_as_dict(event.answer)} if isinstance(event, Planned) else asdict(event)
+    record = {"record": type(event).__name__, "version": RECORD_VERSION, "time": time.time(), **fields}
+    print(json.dumps(plain(record)), flush=True)
 
 
 class Human:
@@ -156,47 +155,36 @@ class Human:
         self._console.print(text, soft_wrap=True)
 
 
-class TensorBoard:
-    """Loss and figures by epoch; those of the test split at the end."""
+@contextmanager
+def _tensorboard(folder: Path) -> Iterator[Listener]:
+    """Writes loss and figures by epoch, and those of the test split at the end."""
+    if find_spec("tensorboard") is None:
+        raise ConfigError("tensorboard is set, but the package is not installed: pip install 'weft-gnn[tensorboard]'")
+    check_writable(folder / "events.out.tfevents")  # which is what its files' names begin with
+    writing = partial(named_errors, folder, "writing")
+    with writing():
+        writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
 
-    def __init__(self, folder: Path) -> None:
-        if find_spec("tensorboard") is None:
-            raise ConfigError(
-                "tensorboard is set, but the package is not installed: pip install 'weft-gnn[tensorboard]'"
-            )
-        check_writable(folder / "events.out.tfevents")  # which is what its files' names begin with
-        self._folder = folder
-        with self._named():
-            self._writer: Any = import_module("torch.utils.tensorboard").SummaryWriter(str(folder))
+    def write(event: Event) -> None:
+        with writing():
+            for name, value, epoch in _scalars(event):
+                writer.add_scalar(name, value, epoch)
+            if isinstance(event, EpochEnded):
+                writer.flush()  # nothing else is, where the process is ended
 
-    @contextmanager
-    def open(self) -> Iterator[Listener]:
-        """The listener, until a run ends, however."""
-        try:
-            yield self
-        finally:
-            with self._named():
-                self._writer.close()
+    try:
+        yield write
+    finally:
+        with writing():
+            writer.close()
 
-    def __call__(self, event: Event) -> None:
-        """Write one event, if it is one that TensorBoard shows."""
-        with self._named():
-            self._tell(event)
 
-    def _named(self) -> AbstractContextManager[None]:
-        return named_errors(self._folder, "writing")
-
-    def _tell(self, event: Event) -> None:
-        if isinstance(event, EpochEnded):
-            self._writer.add_scalar("loss", event.loss, event.epoch + 1)
-            self._writer.add_scalar("seconds", event.seconds, event.epoch + 1)
-            if event.validation is not None:
-                self._writer.add_scalar("validation", event.validation, event.epoch + 1)
-                self._add("validation", event.figures, event.epoch + 1)
-            self._writer.flush()  # nothing else is, where the process is ended
-        if isinstance(event, Finished):
-            self._add("test", event.figures, event.epochs)
-
-    def _add(self, split: str, figures: dict[str, float], epoch: int) -> None:
-        for name, value in figures.items():
-            self._writer.add_scalar(f"{split}/{name}", value, epoch)
+def _scalars(event: Event) -> Iterator[tuple[str, float, int]]:
+    """What TensorBoard shows of an event."""
+    if isinstance(event, EpochEnded):
+        told = {"loss": event.loss, "seconds": event.seconds}
+        if event.validation is not None:
+            told |= {"validation": event.validation} | {f"validation/{k}": v for k, v in event.figures.items()}
+        yield from ((name, value, event.epoch + 1) for name, value in told.items())
+    if isinstance(event, Finished):
+        yield from ((f"test/{name}", value, event.epochs) for name, value in event.figures.items())
