@@ -77,27 +77,26 @@ def _ran(argv: list[str]) -> int:
         sys.stdout.flush()  # what can't be written is found out here, not when Python ends
         return code
     except WeftError as error:
-        print(f"weft: {without_passwords(str(error))}", file=sys.stderr)
-        return 2
+        told = without_passwords(str(error))
     except ImportError as error:  # kernels that are not for this machine, or not as WEFT_KERNELS wants them
         if error.name != "weft._kernels" and "WEFT_KERNELS" not in str(error):
             raise
-        print(f"weft: {error}", file=sys.stderr)
-        return 2
+        told = str(error)
     except OSError as error:
-        return _could_not_write(error)
+        told = _why_not(error)
     except (MemoryError, RuntimeError) as error:
         if not is_shortage(error):
             raise
         remedy = MORE_PROCESSES if lacks_threads(error) else "give it more, or look at what else runs here"
-        print(f"weft: {command} ran out of memory ({error or 'no more is said'}): {remedy}", file=sys.stderr)
-        return 2
+        told = f"{command} ran out of memory ({error or 'no more is said'}): {remedy}"
     except Stopped as stop:
         print(f"weft: stopped by {stop.signal.name}", file=sys.stderr)
         return 128 + stop.signal
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT
+    print(f"weft: {told}", file=sys.stderr)
+    return 2
 
 
 _ERRORS = 2  # the standard error
@@ -153,28 +152,21 @@ def _lasting(stream: TextIO) -> TextIO:
     )
 
 
-def _could_not_write(error: OSError) -> int:
-    """The exit code where standard output is lost, a disk full, or a path no good; another error stays what it is."""
+def _why_not(error: OSError) -> str:
+    """What is told where standard output is lost, a disk full, or a path no good; another error stays what it is."""
+    if isinstance(error, _Unwritten):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return f"standard output can't be written ({error.strerror}): write it to another place"
     if error.errno in (errno.EMFILE, errno.ENFILE):
         who, limit = ("process", "ulimit -n") if error.errno == errno.EMFILE else ("machine", "sysctl fs.file-max")
-        print(f"weft: this {who} has as many open files and connections as it may: raise {limit}", file=sys.stderr)
-        return 2
+        return f"this {who} has as many open files and connections as it may: raise {limit}"
     if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
-        print(f"weft: {error.strerror}: {error.filename}", file=sys.stderr)
-        return 2
+        return f"{error.strerror}: {error.filename}"
     if error.filename is not None and isinstance(error, PermissionError):
-        remedy = "check the owner and mode of it, and of the folders that it is in"
-        print(f"weft: no permission for {error.filename}: {remedy}", file=sys.stderr)
-        return 2
-    if not isinstance(error, _Unwritten):
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise error
-        where = error.filename or "a disk"
-        print(f"weft: no space left on {where}: free some where results go, and in TMPDIR", file=sys.stderr)
-        return 2
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    print(f"weft: standard output can't be written ({error.strerror}): write it to another place", file=sys.stderr)
-    return 2
+        return f"no permission for {error.filename}: check the owner and mode of it, and of the folders that it is in"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"no space left on {error.filename or 'a disk'}: free some where results go, and in TMPDIR"
+    raise error
 
 
 def _open_closed_streams() -> None:
