@@ -9,7 +9,7 @@ from dataclasses import asdict
 import weft.cluster
 import weft.report
 from weft.commands.flags import add_graph, add_settings, settings_given
-from weft.commands.joining import joined_as, started, tell
+from weft.commands.joining import joined, started, tell
 from weft.config import path_here
 
 
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     parallel = settings.parallel
     if weft.cluster.starts_workers(parallel.on, parallel.workers):
         return started(args, parallel)
-    with joined_as(parallel) as world:
+    with joined(parallel) as world:
         said = tell if world.rank == 0 else lambda text: None
         findings = weft.cluster.checkup(world, settings, args.graph, args.out, said)
         if world.rank == 0:

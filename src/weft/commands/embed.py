@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -154,17 +153,13 @@ def _write(out: Path, rows: np.ndarray, trained: weft.training.TrainedModel, wha
     # As the vertices were imported, whatever a partition made of it.
     order = np.arange(graph.num_vertices) if graph.original_ids is None else np.argsort(graph.original_ids)
 
-    def pieces() -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file, ExitStack() as ending:
+        table: pq.ParquetWriter | None = None
         for first in range(0, len(order), _ROWS):
             some = order[first : first + _ROWS]
             values = np.ascontiguousarray(rows[some])
             if what != "embeddings":
                 values = weft.training.told(values, what, trained.several_labels, graph.num_classes)
-            yield first, some, values
-
-    with weft.graph.written_beside(out, overwrite) as beside, open(beside, "wb") as file, ExitStack() as ending:
-        table: pq.ParquetWriter | None = None
-        for first, some, values in pieces():
             if out.suffix == ".npy":
                 if not first:
                     shape = (len(order), *values.shape[1:])

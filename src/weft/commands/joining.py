@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import weft.cluster
@@ -21,6 +21,7 @@ from weft.stopping import killable
 
 def add_meeting(parser: argparse.ArgumentParser) -> None:
     """How many workers a command has, and how they find each other: flags of commands that have no settings."""
+    parser.set_defaults(transport=ParallelSettings.transport, device="cpu")  # unless a flag says another one
     add_number(parser, "--workers", 1, "workers, where --on says; under torchrun, as many as it starts")
     parser.add_argument("--on", default="local", help="where they are started: local, or ray (default local)")
     add_number(
@@ -34,26 +35,20 @@ def add_meeting(parser: argparse.ArgumentParser) -> None:
 
 def started(args: argparse.Namespace, way: ParallelSettings | argparse.Namespace, **more: Any) -> int:
     """Start a command's workers, as settings or its flags say where and how many, and wait for them; the exit code."""
-    more["device"] = getattr(way, "device", "cpu")
-    request = weft.cluster.Request(tuple(args.argv), way.workers, anywhere=True, ports=way.ports, **more)
+    words = tuple(args.argv)
+    request = weft.cluster.Request(words, way.workers, anywhere=True, ports=way.ports, device=way.device, **more)
     return weft.cluster.launch(way.on, request)
 
 
 @contextmanager
-def joined(
-    timeout: float,
-    transport: str = "sockets",
-    ports: str | None = None,
-    devices: bool = False,
-    tls: str | None = None,
-) -> Iterator[weft.exchange.World]:
-    """This command's workers. Where one is lost, the others name it and end; one without memory names itself.
+def joined(way: ParallelSettings | argparse.Namespace) -> Iterator[weft.exchange.World]:
+    """This command's workers, as settings or its flags say how they meet.
 
-    `devices`: may rows be on CUDA's devices?
+    Where one is lost, the others name it and end; one without memory names itself.
     """
     if place_here() is not None:
         killable()
-    world = weft.exchange.World.join(timeout, transport, ports, devices, tls)
+    world = weft.exchange.World.join(way.timeout, way.transport, way.ports, way.device != "cpu", way.tls)
     try:
         with world.during("the start"):
             yield world
@@ -64,12 +59,6 @@ def joined(
         os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
     finally:
         world.leave()
-
-
-def joined_as(parallel: ParallelSettings) -> AbstractContextManager[weft.exchange.World]:
-    """This command's workers, as settings say how they meet."""
-    devices = parallel.device != "cpu"
-    return joined(parallel.timeout, parallel.transport, parallel.ports, devices, parallel.tls)
 
 
 def tell(text: str) -> None:

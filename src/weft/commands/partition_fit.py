@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     if weft.cluster.starts_workers(args.on, args.workers):
         return started(args, args)
     graph = weft.Graph.open(args.graph)
-    with joined(args.timeout, ports=args.ports, tls=args.tls) as world:
+    with joined(args) as world:
         fanouts = whole_numbers("fanouts", args.fanouts)
         task = weft.partition.TrainingTask(fanouts, args.batch_size * world.size, args.seed)
         found = weft.lab.measure_links(world, graph, task, args.batches, args.allocations)

@@ -13,7 +13,7 @@ import weft.planner
 import weft.report
 import weft.training
 from weft.commands.flags import add_graph, add_settings, values_given
-from weft.commands.joining import joined_as, started
+from weft.commands.joining import joined, started
 from weft.config import file_to_write
 from weft.errors import ConfigError
 from weft.plan import Plan, Settings
@@ -118,8 +118,7 @@ def _measured(
     graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
 ) -> weft.planner.Answer | None:
     """The answer with measured epochs, of the first worker; the others only take part."""
-    parallel = settings.parallel
-    with joined_as(parallel) as world:
+    with joined(settings.parallel) as world:
         if world.size == 1:
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
         weft.training.check_alike(world, graph, settings)

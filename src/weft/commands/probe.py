@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError("--add needs the file that it adds to: name it with --out")
     if weft.cluster.starts_workers(args.on, args.workers):
         return started(args, args)
-    with joined(args.timeout, ports=args.ports, devices=args.device != "cpu", tls=args.tls) as world:
+    with joined(args) as world:
         return _probe(args, world)
 
 

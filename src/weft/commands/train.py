@@ -13,7 +13,7 @@ import weft.graph
 import weft.report
 import weft.training
 from weft.commands.flags import add_graph, add_settings, settings_given
-from weft.commands.joining import joined_as, started
+from weft.commands.joining import joined, started
 from weft.config import path_here, typed
 from weft.errors import ConfigError
 from weft.plan import check_workers
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             check=partial(check, settings, args.graph, [parallel.workers] if parallel.on == "local" else None),
             graph=weft.graph.directory_of(args.graph),
         )
-    with joined_as(parallel) as world:
+    with joined(parallel) as world:
         try:
             return _train(args, settings, graph, world)
         except Interrupted as stop:

@@ -22,7 +22,7 @@ from weft.commands.joining import add_meeting, joined
 from weft.config import read_toml
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
-from weft.plan import DEFAULTS, PLACES
+from weft.plan import DEFAULTS, PLACES, ParallelSettings
 from weft.stopping import heard
 
 OWN = {
@@ -232,7 +232,7 @@ def test_a_worker_among_others_is_killed_as_it_was(monkeypatch, capsys):
 
     def work(args):
         seen.append(signal.getsignal(signal.SIGTERM))
-        with joined(5.0):
+        with joined(ParallelSettings(timeout=5.0, device="cpu")):
             seen.append(signal.getsignal(signal.SIGTERM))
         return 0
 

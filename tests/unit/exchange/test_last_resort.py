@@ -14,6 +14,7 @@ from weft.errors import ClusterError
 from weft.exchange import World
 from weft.exchange.world import LastResort
 from weft.graph import communities
+from weft.plan import ParallelSettings
 
 
 def hangs(world, victim):
@@ -60,7 +61,7 @@ def test_whole_commands_and_runs_are_in_the_midst_of_a_run(monkeypatch, tmp_path
         api, "trainer_for", lambda *given: SimpleNamespace(fit=lambda: depths.append(own._resort._depth))
     )
     api.train(communities(tmp_path / "g", vertices=50, edges=200, width=4, classes=2, train=0.4), epochs=1)
-    with joined(5.0) as world:
+    with joined(ParallelSettings(timeout=5.0, device="cpu")) as world:
         depths.append(world._resort._depth)
     assert depths == [1, 1] and own._resort._depth == world._resort._depth == 0
 
