@@ -25,8 +25,8 @@ from weft.cluster import ray_host
 from weft.cluster.agent import LOST
 from weft.cluster.crew import GRACE, Errors, Lines
 from weft.cluster.launcher import Launcher, Request, started_again
-from weft.cluster.ray_joining import address_of, joined_ray
-from weft.errors import ClusterError, ConfigError, WeftError, reason_of
+from weft.cluster.ray_joining import joined_ray, nodes_of, ray_errors
+from weft.errors import ClusterError, ConfigError, reason_of
 from weft.exchange import new_secret
 from weft.place import places
 from weft.stopping import SIGNALS, Interrupted, listening
@@ -74,13 +74,13 @@ class Ray(Launcher):
     def submit(self, request: Request) -> int:
         """Run the workers, and tell how it goes; the exit code. Nothing stays allocated."""
         request.check()
-        with joined_ray(address_of(request)) as ray:
+        with joined_ray(request.options.get("address")) as ray:
             return _run(ray, request, _Job())
 
     def call(self, request: Request, work: Callable[[dict[str, str]], T]) -> T:
         """As in `submit`. What is called and what it gives travel as Ray carries objects."""
         self.check(request)
-        with joined_ray(address_of(request)) as ray:
+        with joined_ray(request.options.get("address")) as ray:
             try:
                 pickled = ray.cloudpickle.dumps(work)
             except Exception as error:
@@ -113,10 +113,9 @@ def _run(ray: ModuleType, request: Request, job: _Job) -> int:
     cluster = _Cluster(ray, _cpus(request), _gpus(request) is not False, None if request.anywhere else request.hosts)
     if _gpus(request) is None and (lack := cluster.lacks(request)):
         cluster = replace(cluster, gpus=False)
-        if any(node["Resources"].get("GPU") for node in cluster.nodes()):
+        if any(node["Resources"].get("GPU") for node in nodes_of(ray)):
             print(f"weft: Ray's nodes {lack} a GPU for each worker, so all compute on processors", file=sys.stderr)
-    if not request.anywhere:
-        cluster.check_hosts(request.workers)
+    cluster.check_hosts(request.workers)
     many = replace(request, workers=request.workers * request.hosts, hosts=1, anywhere=True)
     return started_again(many, partial(_start, cluster, job))
 
@@ -130,16 +129,12 @@ class _Cluster:
     gpus: bool  # has each worker one?
     hosts: int | None  # how many are used at most; None: as many as there are
 
-    def nodes(self) -> list[dict[str, Any]]:
-        """Those that are there."""
-        return [node for node in self.ray.nodes() if node["Alive"]]
-
     def room(self) -> list[tuple[str, int]]:
         """Each node's address, and how many workers it has the processors for, and the GPUs."""
         takes = _bundle(1, self.cpus, self.gpus)
         return [
             (one["NodeManagerAddress"], min(int(one["Resources"].get(name, 0.0) / of) for name, of in takes.items()))
-            for one in self.nodes()
+            for one in nodes_of(self.ray)
         ]
 
     def needs(self, workers: int) -> str:
@@ -155,19 +150,21 @@ class _Cluster:
         """How nodes are short of room for all workers, in a few words: there is too little, or others use it."""
         from ray.util import remove_placement_group
 
-        room = [count for _, count in self.room()]
-        enough = sum(count >= request.workers for count in room) >= request.hosts
-        if not (sum(room) >= request.workers if request.anywhere else enough):
+        workers = request.workers * request.hosts
+        try:
+            self.check_hosts(request.workers)
+            self.counts(workers)
+        except ClusterError:
             return "lack"
         try:
-            _, group = self._reserve(request.workers * request.hosts, time.monotonic() + _RESERVE)
+            _, group = self._reserve(workers, time.monotonic() + _RESERVE)
         except ClusterError:
             return "do not give"
         remove_placement_group(group)
         return ""
 
     def check_hosts(self, workers: int) -> None:
-        """Refuse more hosts than there are nodes for so many workers each."""
+        """Refuse more hosts than there are nodes for so many workers each, if hosts are counted."""
         room = self.room()
         fit = sum(count >= workers for _, count in room)
         if self.hosts is not None and fit < self.hosts:
@@ -237,33 +234,22 @@ class _Cluster:
 
     def answers(self, calls: Sequence[Any]) -> list[Any]:
         """What actors answer at once; one that does not in time, or is gone, is an error."""
-        with self._told(_EARLY):
-            return self.ray.get(list(calls), timeout=_ANSWER)
+        with ray_errors(self.ray, _EARLY):
+            try:
+                return self.ray.get(list(calls), timeout=_ANSWER)
+            except self.ray.exceptions.GetTimeoutError:
+                raise ClusterError(
+                    f"Ray's nodes did not start within {_ANSWER:g} s what was asked of them: look at `ray status`"
+                ) from None
 
     def carried(self, calls: Sequence[Any], lost: str) -> list[Any]:
         """What calls give that carry a model there or back, for as long as that takes; `lost`: what one that is gone is."""
         given, left = dict[Any, Any](), list(calls)
-        with self._told(lost):
+        with ray_errors(self.ray, lost):
             while left:
                 done, left = self.ray.wait(left, timeout=_LOOK)
                 given.update(zip(done, self.ray.get(done), strict=True))
         return [given[call] for call in calls]
-
-    @contextmanager
-    def _told(self, lost: str) -> Iterator[None]:
-        """Ray's errors in Weft's words; `lost`: what is said of an actor that is gone, with {} for the reason."""
-        try:
-            yield
-        except self.ray.exceptions.GetTimeoutError:
-            raise ClusterError(
-                f"Ray's nodes did not start within {_ANSWER:g} s what was asked of them: look at `ray status`"
-            ) from None
-        except self.ray.exceptions.RayTaskError as error:
-            if isinstance(error.cause, WeftError):
-                raise error.cause from None
-            raise
-        except self.ray.exceptions.RayError as error:
-            raise ClusterError(lost.format(reason_of(error))) from None
 
 
 def evenly(room: Sequence[int], workers: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Joining a Ray cluster that runs: what is wrong with its address is told in a sentence, and soon."""
+"""Joining a Ray cluster that runs, and its nodes; what is wrong with its address is told in a sentence, and soon."""
 
 import importlib
 import logging
@@ -8,23 +8,20 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+from typing import Any
 
-from weft.cluster.launcher import Request
-from weft.errors import ClusterError, ConfigError, reason_of
+from weft.errors import ClusterError, ConfigError, WeftError, reason_of
 
 _CONNECT = 5.0  # seconds to reach an address
 
 
-def address_of(request: Request) -> str:
-    """The address that a request names, or the environment."""
-    return request.option("address", os.environ.get("RAY_ADDRESS", "auto"))
-
-
 @contextmanager
-def joined_ray(address: str) -> Iterator[ModuleType]:
-    """The module of Ray, joined to the cluster at an address; a script's own connection is used, and stays."""
-    if not _is_joined():
-        check_address(address)  # sooner than what takes seconds to be imported
+def joined_ray(address: str | None = None) -> Iterator[ModuleType]:
+    """The module of Ray, joined to the cluster at an address, or the environment's; a script's own connection stays."""
+    address = os.environ.get("RAY_ADDRESS", "auto") if address is None else address
+    loaded = sys.modules.get("ray")
+    if loaded is None or not loaded.is_initialized():
+        _check_address(address)  # sooner than what takes seconds to be imported
     try:
         ray = importlib.import_module("ray")
     except ImportError as error:
@@ -47,12 +44,25 @@ def joined_ray(address: str) -> Iterator[ModuleType]:
         ray.shutdown()
 
 
-def _is_joined() -> bool:
-    loaded = sys.modules.get("ray")
-    return loaded is not None and bool(loaded.is_initialized())
+def nodes_of(ray: ModuleType) -> list[dict[str, Any]]:
+    """Those that are there."""
+    return [node for node in ray.nodes() if node["Alive"]]
 
 
-def check_address(address: str) -> None:
+@contextmanager
+def ray_errors(ray: ModuleType, lost: str) -> Iterator[None]:
+    """Ray's errors in Weft's words; `lost`: what is said where what was called is gone, with {} for the reason."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, WeftError):
+            raise error.cause from None
+        raise
+    except ray.exceptions.RayError as error:
+        raise ClusterError(lost.format(reason_of(error))) from None
+
+
+def _check_address(address: str) -> None:
     """Refuse an address where nothing is, which Ray itself would try for a minute."""
     if address == "auto":
         return

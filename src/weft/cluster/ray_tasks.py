@@ -15,9 +15,8 @@ from typing import Any
 
 import weft.graph
 from weft.cluster import ray_host
-from weft.cluster.launcher import Request
-from weft.cluster.ray_joining import address_of, joined_ray
-from weft.errors import ClusterError, WeftError, reason_of
+from weft.cluster.ray_joining import joined_ray, nodes_of, ray_errors
+from weft.errors import ClusterError, reason_of
 from weft.graph import TaskResult
 
 RayTask = Callable[[Path, str, str, int], TaskResult]  # a folder, a name of the run, a stage, a number
@@ -58,26 +57,19 @@ class RayTasks:
                     self._ray.cancel(call, force=True)
 
     def _result(self, call: Any) -> TaskResult:
-        errors = self._ray.exceptions
-        try:
-            return dict(self._ray.get(call))
-        except errors.RayTaskError as error:
-            if isinstance(error.cause, WeftError):
-                raise error.cause from None
-            raise
-        except errors.OutOfMemoryError as error:
-            raise ClusterError(
-                f"a node had no memory left for a task ({reason_of(error)}): lower --memory, or start nodes "
-                f"with fewer processors"
-            ) from None
-        except errors.RayError as error:
-            raise ClusterError(
-                f"a task was lost {_TRIES + 1} times ({reason_of(error)}): look at `ray status`; the same command goes on"
-            ) from None
+        lost = f"a task was lost {_TRIES + 1} times ({{}}): look at `ray status`; the same command goes on"
+        with ray_errors(self._ray, lost):
+            try:
+                return dict(self._ray.get(call))
+            except self._ray.exceptions.OutOfMemoryError as error:
+                raise ClusterError(
+                    f"a node had no memory left for a task ({reason_of(error)}): lower --memory, or start nodes "
+                    f"with fewer processors"
+                ) from None
 
     def _at_a_time(self) -> int:
         """How many tasks Ray's nodes have room for."""
-        nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
+        nodes = [node["Resources"] for node in nodes_of(self._ray)]
         room = [min(one.get("CPU", 0.0), one.get("memory", 0.0) // self._memory) for one in nodes]
         if sum(map(int, room)) < 1:
             raise ClusterError(
@@ -94,7 +86,7 @@ class RayTasks:
 @contextmanager
 def tasks_on_ray(out: Path, memory: int, task: RayTask = weft.graph.run_task) -> Iterator[RayTasks]:
     """Tasks on a Ray cluster whose nodes all fit, and see the folder that `out` is to be in."""
-    with joined_ray(address_of(Request(()))) as ray:
+    with joined_ray() as ray:
         _check_nodes(ray, out.absolute().parent)
         yield RayTasks(ray, memory, task)
 
@@ -109,7 +101,7 @@ def _check_nodes(ray: ModuleType, folder: Path) -> None:
         weft.graph.remove_leftovers(folder / "weft")
         token.write_text(secrets.token_hex(8))
     try:
-        nodes = [node for node in ray.nodes() if node["Alive"]]
+        nodes = nodes_of(ray)
         look = ray.remote(ray_host.facts)
         where = [NodeAffinitySchedulingStrategy(node["NodeID"], soft=False) for node in nodes]
         how = {"num_cpus": 0, "max_retries": 0}
