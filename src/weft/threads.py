@@ -4,7 +4,6 @@ a parser with one.
 
 import functools
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,7 +21,7 @@ T = TypeVar("T")
 PARSING = threading.Lock()
 _QUOTAS = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")  # of control groups of version 2, and 1
 # As they were when this was loaded: OpenMP may bind the first thread to one of them, where it is told to bind threads.
-_CORES = frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+_CORES = frozenset(os.sched_getaffinity(0))
 
 
 def cores() -> int:
@@ -58,9 +57,8 @@ def _quota() -> float:
 
 
 def yield_to_others() -> None:
-    """Lower this thread's priority, where threads have one of their own."""
-    if sys.platform == "linux":
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+    """Lower this thread's priority."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
 
 
 def answered_within(seconds: float, ask: Callable[[], T]) -> T:

@@ -96,12 +96,10 @@ def _work(
 
 
 def end_with(launcher: int, by: int = signal.SIGKILL) -> None:
-    """Have the system send this process a signal when its launcher ends (Linux only)."""
-    set_option = getattr(ctypes.CDLL(None), "prctl", None)
-    if set_option is not None:
-        set_option(_DEATH_SIGNAL, by)
-        if os.getppid() != launcher:  # it has ended already
-            os._exit(1)
+    """Have the system send this process a signal when its launcher ends."""
+    ctypes.CDLL(None).prctl(_DEATH_SIGNAL, by)
+    if os.getppid() != launcher:  # it has ended already
+        os._exit(1)
 
 
 def _threads() -> int:

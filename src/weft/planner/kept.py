@@ -21,6 +21,7 @@ from weft.planner.cluster import KINDS, TIMED, UNCHANGED, Cluster
 from weft.planner.cluster_file import check_sum, read_cluster, shared, write_cluster
 from weft.planner.probe import memory_now, probe_cluster_again
 from weft.quantities import as_age
+from weft.threads import cores
 
 _DAY = 86_400.0
 DAYS = 30  # that a file counts
@@ -128,12 +129,11 @@ def drop_old(folder: Path, files: str) -> None:
 
 def traits_of_machine() -> tuple[object, ...]:
     """All by which a worker's machine is told from one for which other figures hold."""
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     machine_id = Path("/etc/machine-id")
     machine = machine_id.read_bytes() if os.access(machine_id, os.R_OK) else b""
     software = __version__, _kernels.COMMIT, _kernels.COMPILER, _kernels.LEVEL, torch.__version__, TIMED, *KINDS
-    return socket.gethostname(), machine, len(cores), device, software
+    return socket.gethostname(), machine, cores().bit_count(), device, software
 
 
 def number_of(traits: tuple[object, ...]) -> int:

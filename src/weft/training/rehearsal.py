@@ -158,8 +158,7 @@ def _from_disk(graph: Graph) -> float:
     assert graph.features is not None and graph.path is not None
     with open(graph.path / "features.npy", "rb") as file:
         os.fsync(file.fileno())
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     with PARSING:
         table = np.load(graph.path / "features.npy", mmap_mode="r")
     rows = np.random.default_rng(0).permutation(len(table))[:_ROWS_FROM_DISK]

@@ -211,7 +211,7 @@ def test_each_set_of_machines_has_a_file(ranks, found, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(kept, thing, value)
             others.add(path([0, 1]))
-    for module, thing, value in ((kept.socket, "gethostname", lambda: "x"), (os, "sched_getaffinity", lambda _: "123")):
+    for module, thing, value in ((kept.socket, "gethostname", lambda: "x"), (kept, "cores", lambda: 0b111)):
         with monkeypatch.context() as patch:
             patch.setattr(module, thing, value)
             others.add(path([0, 1]))
