@@ -22,7 +22,7 @@ from weft.errors import WeftError
 from weft.graph import without_passwords
 from weft.memory import MORE_PROCESSES, is_shortage, lacks_threads
 from weft.own_process import set_up_own_process
-from weft.stopping import Stopped, stopping
+from weft.stopping import Interrupted, stopping
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -89,9 +89,9 @@ def _ran(argv: list[str]) -> int:
             raise
         remedy = MORE_PROCESSES if lacks_threads(error) else "give it more, or look at what else runs here"
         told = f"{command} ran out of memory ({error or 'no more is said'}): {remedy}"
-    except Stopped as stop:
-        print(f"weft: stopped by {stop.signal.name}", file=sys.stderr)
-        return 128 + stop.signal
+    except Interrupted as stop:
+        print(f"weft: {stop}", file=sys.stderr)
+        return 128 + stop.signum
     except KeyboardInterrupt:
         print("weft: interrupted", file=sys.stderr)
         return 128 + signal.SIGINT

@@ -34,11 +34,12 @@ def listening(note: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 class Interrupted(KeyboardInterrupt):
     """A run that was stopped by a signal (`signum`), after a whole batch. The command line exits with 128 + the signal.
 
-    No Exception: a loop of runs that goes on behind failures ends, as it does by Ctrl-C.
+    No Exception: a loop of runs that goes on behind failures ends, as it does by Ctrl-C. So does a command that is stopped
+    while it does not train.
     """
 
-    def __init__(self, signum: int, text: str) -> None:
-        super().__init__(text)
+    def __init__(self, signum: int, text: str = "") -> None:
+        super().__init__(text or f"stopped by {signal.Signals(signum).name}")
         self.signum = signum
 
 
@@ -54,21 +55,13 @@ class Interrupts:
         self.signum = signum
 
 
-class Stopped(KeyboardInterrupt):
-    """A command was sent a signal, and leaves things as it does after Ctrl-C."""
-
-    def __init__(self, signum: int) -> None:
-        super().__init__()
-        self.signal = signal.Signals(signum)
-
-
 def _stop(signum: int, frame: FrameType | None) -> None:
-    raise Stopped(signum)
+    raise Interrupted(signum)
 
 
 @contextmanager
 def stopping() -> Iterator[None]:
-    """Within it signals that would kill this process raise `Stopped`; what catches them itself goes first."""
+    """Within it signals that would kill this process raise `Interrupted`; what catches them itself goes first."""
     if threading.current_thread() is not threading.main_thread():  # only there may handlers be set
         yield
         return

@@ -18,7 +18,7 @@ from weft.errors import ConfigError
 from weft.place import WorkerPlace, place_here
 from weft.plan import Settings
 from weft.plugins import LAUNCHERS
-from weft.stopping import Stopped, listening
+from weft.stopping import Interrupted, listening
 
 T = TypeVar("T")
 
@@ -200,7 +200,7 @@ def run_starter(
             pass_on(early)
         code = started[0].wait()
     if told and code:
-        raise Stopped(told[0])
+        raise Interrupted(told[0])
     return shells_code(code)
 
 

@@ -92,8 +92,7 @@ class Ray(Launcher):
             del pickled
             code = _run(ray, request, job)
             if code - 128 in SIGNALS:  # as where a script trains by itself
-                signum = signal.Signals(code - 128)
-                raise Interrupted(signum, job.reason or f"stopped by {signum.name}")
+                raise Interrupted(code - 128, job.reason)
             if code:
                 raise ClusterError(job.reason or f"the workers on Ray ended with code {code}: see what they said above")
             return ray.cloudpickle.loads(job.result)

@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
             return _train(args, settings, graph, world)
         except Interrupted as stop:
             if world.rank == 0:
-                print(f"weft: {stop}", file=sys.stderr)
-            return 128 + stop.signum
+                raise
+            return 128 + stop.signum  # the first worker tells it
 
 
 def check(settings: weft.Settings, place: Path | str, hosts: list[int] | None) -> None:

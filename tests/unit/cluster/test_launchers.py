@@ -23,7 +23,7 @@ from weft.cluster.torchrun import after_torchrun
 from weft.commands import doctor, plan, probe, train
 from weft.graph import communities
 from weft.plugins import LAUNCHERS
-from weft.stopping import Stopped
+from weft.stopping import Interrupted
 
 
 @pytest.fixture(scope="module")
@@ -247,10 +247,10 @@ def test_what_starts_workers_is_told_to_end_them(tmp_path, signum, instead):
     before = signal.getsignal(signum)
     stopper = threading.Thread(target=stop)
     stopper.start()
-    with pytest.raises(Stopped) as stopped:
+    with pytest.raises(Interrupted) as stopped:
         run_starter([str(starter)], instead=instead)
     stopper.join()
-    assert stopped.value.signal == signum and Path(f"{starter}.told").exists() and signal.getsignal(signum) is before
+    assert stopped.value.signum == signum and Path(f"{starter}.told").exists() and signal.getsignal(signum) is before
 
 
 def test_what_starts_workers_is_told_though_the_command_is_killed(tmp_path):
