@@ -109,7 +109,7 @@ def interpret(monkeypatch: Any) -> None:
     """Have Triton's interpreter run kernels on the device's memory, one at a time, wherever this process is to have them."""
     from weft.planner import probe_devices
     from weft.training import staging
-    from weft.triton_kernels import draws, launch, numbering
+    from weft.triton_kernels import draws, launch
 
     one, run = threading.Lock(), launch.launch
 
@@ -117,8 +117,7 @@ def interpret(monkeypatch: Any) -> None:
         with one:
             run(kernel, grid, *(_memory(x) if isinstance(x, Tensor) else x for x in args), **constants)
 
-    for module in (draws, numbering):
-        monkeypatch.setattr(module, "launch", launched)
+    monkeypatch.setattr(draws, "launch", launched)
     for module in (staging, probe_devices):
         monkeypatch.setattr(module, "has_kernels", lambda device: True)
     monkeypatch.setattr(staging, "memory_of", lambda device: 1 << 30)

@@ -10,16 +10,12 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.triton_kernels.attention import attend, attend_backward
+    from weft.triton_kernels.attention import attend, attend_backward, head_terms, head_terms_backward
     from weft.triton_kernels.attention_v2 import attend_v2, attend_v2_backward
-    from weft.triton_kernels.draws import draw, sample
-    from weft.triton_kernels.dropout import dropout_mask
+    from weft.triton_kernels.draws import draw, dropout_mask, number, sample
     from weft.triton_kernels.film_sums import film, film_backward
     from weft.triton_kernels.gather import gather_tiers
-    from weft.triton_kernels.logit_terms import head_terms, head_terms_backward
-    from weft.triton_kernels.maxima import max_rows, max_rows_backward
-    from weft.triton_kernels.numbering import number
     from weft.triton_kernels.shares import edge_shares, edge_shares_backward
-    from weft.triton_kernels.sums import edge_dot, sum_rows
+    from weft.triton_kernels.sums import edge_dot, max_rows, max_rows_backward, sum_rows
 else:
     __getattr__ = lazy_face(__name__)  # Triton takes its time to import

@@ -3,7 +3,8 @@
 Nothing of an edge is kept but its rows' numbers. Going back, an edge's probability is made again from the log of its row's
 sum of exponentials; what its logit's gradient needs of the other edges is <gradient, result> of its row. So one pass by
 source is all that reads rows, and what it leaves for each edge is added up by destination. Some edges of each row are read
-at once: memory answers late.
+at once: memory answers late. What rows add to logits (each head times a vector of its own), and the gradients of that, are
+each one pass over rows.
 """
 
 import triton
@@ -12,9 +13,20 @@ from torch import Tensor
 from triton.language import constexpr
 
 from weft.operations import Lists, Saved, Terms, Turned
-from weft.triton_kernels.launch import launch, pair_tiles, sums_dtype, sums_in
+from weft.triton_kernels.launch import (
+    cdiv,
+    launch,
+    pair_tiles,
+    rows_at,
+    some_edges,
+    some_pairs,
+    some_pieces,
+    sums_dtype,
+    sums_in,
+)
 from weft.triton_kernels.sums import sum_edges
-from weft.triton_kernels.tiles import rows_at, some_edges, some_pairs
+
+_ROWS = 64  # of a program, where something is summed over all rows: a multiple of those read at once
 
 
 def attend(lists: Lists, x: Tensor, terms: Terms) -> tuple[Tensor, Tensor, Saved]:
@@ -42,6 +54,27 @@ def attend_backward(
     launch(_attend_by_source, grid, *given, **how, **tiles)
     sum_edges(lists.indptr, of_edges, g_dst)
     return gx, g_src, g_dst, of_edges.to(x.dtype)
+
+
+def head_terms(x: Tensor, att: Tensor, rows: int) -> Tensor:
+    """<att[head], x[row, head]> of the first rows, [rows, heads]."""
+    heads, columns = x.shape[1:]
+    out = x.new_empty(rows, heads)
+    (programs,), tiles = pair_tiles(rows, heads, columns)
+    given = (x.contiguous(), att.contiguous(), out, rows)
+    launch(_products, (cdiv(programs, tiles["E"]),), *given, HEADS=heads, COLUMNS=columns, ACC=sums_in(x), **tiles)
+    return out
+
+
+def head_terms_backward(x: Tensor, att: Tensor, g: Tensor, gx: Tensor) -> Tensor:
+    """The gradient of `att`, which is summed piece by piece of rows; that of x is added to gx."""
+    rows, heads, columns = len(g), *x.shape[1:]
+    pieces = cdiv(rows, _ROWS)
+    sums = x.new_empty(pieces, heads, columns, dtype=sums_dtype(x))
+    grid, tiles = pair_tiles(pieces, heads, columns)
+    given = (x.contiguous(), att.contiguous(), g.contiguous(), gx, sums, rows)
+    launch(_gradients, grid, *given, HEADS=heads, COLUMNS=columns, ROWS=_ROWS, ACC=sums_in(x), **tiles)
+    return sums.sum(0).to(att.dtype)
 
 
 def inner_products(g: Tensor, out: Tensor, g_lse: Tensor | None) -> Tensor:
@@ -194,3 +227,58 @@ def _attend_by_source(
         tl.store(of_edges + place, of_raw, mask=live)
     tl.store(gx + cells_at, of_values.to(gx.dtype.element_ty), mask=cells)
     tl.store(g_src + pair, of_own.to(g_src.dtype.element_ty), mask=known)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _products(
+    x,
+    att,
+    out,
+    rows,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ACC: constexpr,
+    P: constexpr,
+    F: constexpr,
+    E: constexpr,
+):
+    """Of E times P pairs of a row and a head."""
+    pair, column = tl.program_id(0).to(tl.int64) * (P * E) + tl.arange(0, P * E), tl.arange(0, F)
+    known = pair // HEADS < rows  # as in some_pairs
+    cells = known[:, None] & (column < COLUMNS)[None, :]
+    vector = tl.load(att + (pair % HEADS)[:, None] * COLUMNS + column[None, :], mask=cells, other=0).to(ACC)
+    values = tl.load(x + pair[:, None] * COLUMNS + column[None, :], mask=cells, other=0).to(ACC)
+    tl.store(out + pair, tl.sum(values * vector, axis=1).to(out.dtype.element_ty), mask=known)
+
+
+@triton.jit(do_not_specialize=["rows"])
+def _gradients(
+    x,
+    att,
+    g,
+    gx,
+    g_att,
+    rows,
+    HEADS: constexpr,
+    COLUMNS: constexpr,
+    ROWS: constexpr,
+    ACC: constexpr,
+    P: constexpr,
+    F: constexpr,
+    E: constexpr,
+):
+    """Pairs are of a piece of rows and a head here; E rows of each are read at once."""
+    begin, head, column, known, of_head, of_piece = some_pieces(rows, HEADS, COLUMNS, ROWS, P, F)
+    vector = tl.load(att + of_head, mask=known, other=0).to(ACC)
+    total = tl.zeros([P, F], dtype=ACC)
+    for at in range(0, ROWS, E):
+        row = (begin + at)[:, None] + tl.arange(0, E)[None, :]
+        here = row < rows
+        pairs = row * HEADS + head[:, None]
+        cells = here[:, :, None] & (column < COLUMNS)[None, None, :]
+        cells_at = pairs[:, :, None] * COLUMNS + column[None, None, :]
+        gradient = tl.load(g + pairs, mask=here, other=0).to(ACC)[:, :, None]
+        total += tl.sum(gradient * tl.load(x + cells_at, mask=cells, other=0).to(ACC), axis=1)
+        sums = tl.load(gx + cells_at, mask=cells, other=0).to(ACC) + gradient * vector[:, None, :]
+        tl.store(gx + cells_at, sums.to(gx.dtype.element_ty), mask=cells)
+    tl.store(g_att + of_piece, total, mask=known)

@@ -15,8 +15,17 @@ from weft.triton_kernels.attention import (
     store_attended,
     turned_edges,
 )
-from weft.triton_kernels.launch import cdiv, launch, pair_tiles, sums_dtype, sums_in
-from weft.triton_kernels.tiles import rows_at, some_edges, some_pairs, some_pieces
+from weft.triton_kernels.launch import (
+    cdiv,
+    launch,
+    pair_tiles,
+    rows_at,
+    some_edges,
+    some_pairs,
+    some_pieces,
+    sums_dtype,
+    sums_in,
+)
 
 _ROWS = 16  # of a program, where something is summed over all rows
 

@@ -6,8 +6,7 @@ from torch import Tensor
 from triton.language import constexpr
 
 from weft.operations import Lists, Turned
-from weft.triton_kernels.launch import launch, row_tiles, sums_in
-from weft.triton_kernels.tiles import other_ends, some_rows
+from weft.triton_kernels.launch import launch, other_ends, row_tiles, some_rows, sums_in
 
 _AHEAD = 4  # edges whose rows are on their way at once
 

@@ -100,7 +100,7 @@ def test_lists_are_copied_in_pieces_of_which_one_at_a_time_is_beside_them(monkey
 
 
 def test_more_ids_than_have_numbers_are_refused_in_a_sentence(monkeypatch):
-    monkeypatch.setattr("weft.triton_kernels.numbering._MOST", 30)
+    monkeypatch.setattr("weft.triton_kernels.draws._MOST", 30)
     _, there = samplers(graph_of(np.int32, False, False), [3])
     with pytest.raises(
         ConfigError, match=r"more than 2\^31 ids at once: use smaller batches or fanouts, or more workers"

@@ -33,8 +33,8 @@ def on_device(request, monkeypatch):
 def short_strides(request, monkeypatch):
     """Loops take two or four edges at once, but where blocks have a hub: the interpreter goes through absent edges too."""
     if "block" not in request.fixturenames or request.getfixturevalue("block").num_edges != BLOCKS["a hub"][2]:
-        for module in ("sums", "maxima", "film_sums"):
+        for module in ("sums", "film_sums"):
             monkeypatch.setattr(f"weft.triton_kernels.{module}._AHEAD", 2)
         monkeypatch.setattr("weft.triton_kernels.launch._EDGES", 4)
-        for module in ("attention_v2", "logit_terms"):  # several programs, though there are few rows
+        for module in ("attention", "attention_v2"):  # several programs, though there are few rows
             monkeypatch.setattr(f"weft.triton_kernels.{module}._ROWS", 8)

@@ -34,7 +34,7 @@ def compiled(capability, *dtypes):
 def test_kernels_compile(capability, dtypes, tmp_path, monkeypatch):
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     told = compiled(capability, *dtypes)
-    assert {of["kernel"].split(".")[0] for of in told} >= {"sums", "maxima", "film_sums", "attention", "attention_v2"}
+    assert {of["kernel"].split(".")[0] for of in told} >= {"sums", "film_sums", "attention", "attention_v2"}
     for of in told:
         assert of["target"].startswith(f"sm_{capability}"), of
         assert of["bytes"] > 0, of

@@ -202,11 +202,12 @@ def test_all_operations_are_there():
 
 
 def test_pairs_of_rows_and_heads_may_be_more_than_2_31():
-    from weft.triton_kernels import launch, logit_terms
+    from weft.triton_kernels import attention as of_attention
+    from weft.triton_kernels import launch
 
     x, att = rand(32, 8, 3), rand(8, 3, seed=1)
     out, tiles = torch.full((32 * 8,), torch.nan, dtype=x.dtype), launch.pair_tiles(32, 8, 3)[1]
     given = {"HEADS": 8, "COLUMNS": 3, "ACC": launch.sums_in(x), **tiles}
-    launch.launch(logit_terms._products, (1,), x, att, out, 1 << 30, **given)  # as the first of many programs
+    launch.launch(of_attention._products, (1,), x, att, out, 1 << 30, **given)  # as the first of many programs
     some = tiles["P"] * tiles["E"]
     assert torch.equal(out[:some], triton_kernels.head_terms(x, att, 32).view(-1)[:some])
