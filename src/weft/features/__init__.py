@@ -16,8 +16,7 @@ if TYPE_CHECKING:
         left_out,
         rooms,
     )
-    from weft.features.device_store import DeviceStore, joined_tiers
-    from weft.features.shared_store import SharedDeviceStore
+    from weft.features.device_store import DeviceStore, SharedDeviceStore, joined_tiers
     from weft.features.store import PLACES, FeatureStore, Sharing, gather, lost_as_half
 else:
     __getattr__ = lazy_face(__name__)

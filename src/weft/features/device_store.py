@@ -1,20 +1,26 @@
-"""The feature store of a device: rows come out in its memory, from a cache that is there and from all tiers beyond.
+"""The feature stores of a device: rows come out in its memory, from a cache that is there and from all tiers beyond.
 
 The rows that are not cached (in host memory, in the mapped file, or at workers of other hosts) are gathered in pinned
 host memory and go over together; a row that is cached never does.
+
+The devices of a host may have one cache: each holds other rows of it, and gets the others' by the devices' own exchange. A
+fetch then has two steps. The thread that prepares a batch finds what is where, asks the other devices' workers for places
+in their caches (by sockets, as it asks for all rows), and has what is in no cache copied to the device. The thread that
+computes then exchanges the rows themselves, as all that goes from device to device, so that all workers have one order.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from weft.devices import copying, finished
+from weft.devices import copying, finished, used_here
 from weft.errors import ConfigError
-from weft.features.store import FeatureStore, Sharing
+from weft.exchange import Communicator, Grouped
+from weft.features.store import FeatureStore, Sharing, distinct_of
 from weft.graph import Features
 from weft.memory import is_shortage
 from weft.operations import has_triton
@@ -117,6 +123,70 @@ class DeviceStore(FeatureStore):
 
     def _some(self, rows: Tensor, places: Tensor) -> Tensor:
         return rows[self._copy([places])[0]]
+
+
+class SharedDeviceStore(DeviceStore):
+    """A device's store, which reads the caches of its host's other devices, too."""
+
+    exchanges: ClassVar[bool] = True
+
+    def share(self, parts: Sequence[np.ndarray], comm: Communicator) -> None:
+        """Cache what the host's devices keep: of each its vertices. All workers call this together.
+
+        `comm`: to the host's workers, of the thread that computes.
+        """
+        assert self._sharing is not None
+        self._comm = comm
+        self.keep(parts[comm.rank])
+        assert self._places is not None
+        self._starts, first = np.zeros(comm.size, dtype=np.int64), len(self._kept)
+        for mate, part in enumerate(parts):  # other devices' places follow those of this one
+            self._starts[mate] = first
+            if mate != comm.rank:
+                ids = np.concatenate(self._by_tier(part))
+                self._places[ids] = first + np.arange(len(ids))
+                first += len(ids)
+
+    def begin_all(self, ids: list[Tensor], lane: int = 0, here: bool = False) -> Callable[[], list[Tensor]]:
+        if self._places is None:
+            return super().begin_all(ids, lane, here)
+        distinct, sets = distinct_of(ids) if len(ids) > 1 else (ids[0].numpy(), [])
+        finish = self._begin(distinct, sets, lane, here)
+        return lambda: [self._converted(rows) for rows in finish()]
+
+    def _fetched(self, ids: Tensor, lane: int, here: bool) -> Tensor:
+        if self._places is None:
+            return super()._fetched(ids, lane, here)
+        (rows,) = self._begin(ids.numpy(), [], lane, here)()
+        return rows
+
+    def _begin(self, ids: np.ndarray, sets: list[Tensor], lane: int, here: bool) -> Callable[[], list[Tensor]]:
+        """Distinct ids are looked for; the result, once other devices' rows can come, gives those of each set of places.
+
+        Or all of them, if there are no sets.
+        """
+        assert self._places is not None and self._sharing is not None
+        places = self._places[ids]
+        missing, beside = np.flatnonzero(places < 0), np.flatnonzero(places >= len(self._kept))
+        rows = FeatureStore._fetched(self, torch.from_numpy(ids[missing]), lane, here)
+        wanted = places[beside]
+        grouped = Grouped.by(np.searchsorted(self._starts, wanted, side="right") - 1, len(self._starts))  # by device
+        asks = (wanted[grouped.order] - np.repeat(self._starts, grouped.counts)).astype(np.int32)
+        ((asked, send),) = self._sharing.mates[lane].arrays([(asks, grouped.counts)], "fetch")
+        beyond = np.concatenate([missing, beside[grouped.order]])
+        places[beyond] = -1 - np.arange(len(beyond))
+        self._count(cache=len(ids) - len(beyond), devices=len(beside))
+        there, wanted_here, *of_sets, copied = self._crossed(
+            [torch.from_numpy(places), torch.from_numpy(asked), *sets], rows
+        )
+
+        def finish() -> list[Tensor]:
+            used_here([there, wanted_here, copied, *of_sets])  # another thread's stream may have made them
+            came = self._comm.rows(self._kept[wanted_here], send, grouped.counts, "exchange")
+            whole = joined_tiers(there, self._kept, torch.cat([copied, came.to(copied.dtype)]))
+            return [whole[at] for at in of_sets] or [whole]
+
+        return finish
 
 
 def joined_tiers(places: Tensor, near: Tensor, far: Tensor) -> Tensor:
