@@ -188,10 +188,13 @@ class Communicator:
             (np.concatenate(found[k]).view(array.dtype), theirs[:, k].tolist()) for k, (array, _) in enumerate(parts)
         ]
 
-    def arrays_to_all(self, own: Sequence[np.ndarray], stage: str) -> list[tuple[np.ndarray, list[int]]]:
-        """The same arrays to each other worker; the result is what arrived, as `arrays` gives it."""
+    def gather_arrays(self, own: Sequence[np.ndarray], stage: str) -> list[list[np.ndarray]]:
+        """Every worker's arrays, of any length, in one message: of each of these, by worker."""
         parts = [(np.tile(array, self.size - 1), [len(array) * other for other in self.others]) for array in own]
-        return self.arrays(parts, stage)
+        found = [np.split(whole, np.cumsum(counts)[:-1]) for whole, counts in self.arrays(parts, stage)]
+        for of_workers, array in zip(found, own, strict=True):
+            of_workers[self.rank] = array
+        return found
 
     def sum(self, x: Tensor, stage: str = "sync") -> Tensor:
         """The sum of x over all workers, in place; in the workers' order, so that all get the same bits."""
@@ -234,7 +237,7 @@ class Communicator:
             return data
         length, mine = np.array([len(data)], dtype=np.int64), np.frombuffer(data, dtype=np.uint8)
         if self.rank == 0:
-            self.arrays_to_all([length, mine if len(data) <= _SHARED_AT_ONCE else mine[:0]], "sync")
+            self.gather_arrays([length, mine if len(data) <= _SHARED_AT_ONCE else mine[:0]], "sync")
         else:
             none = [0] * self.size
             (length, _), (got, _) = self.arrays([(length, none), (mine, none)], "sync")
@@ -244,9 +247,8 @@ class Communicator:
     def told(self, text: str) -> list[str]:
         """What every worker says."""
         mine = np.frombuffer(text.encode(), dtype=np.uint8)
-        ((got, lengths),) = self.arrays_to_all([mine], "sync")
-        said = [part.tobytes().decode() for part in np.split(got, np.cumsum(lengths)[:-1])]
-        return [text if worker == self.rank else each for worker, each in enumerate(said)]
+        (said,) = self.gather_arrays([mine], "sync")
+        return [part.tobytes().decode() for part in said]
 
     def decided(self, decide: Callable[[], Any]) -> Any:
         """What the first worker decides, for all: plain data. What it refuses, all do."""

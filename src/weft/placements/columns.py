@@ -40,25 +40,19 @@ class Columns(Placement):
         names = [name for name in team.sent_with_edges if name != RELATION_COUNT]  # lists are whole everywhere
         mine = [block.indptr.diff().int().numpy(), hop.vertices, block.src.numpy()]
         mine += [edge_values(team.graph, name, block).numpy() for name in names]
-        arrived = comm.arrays_to_all(mine, "sample")
-        counts = arrived[0][1]
-        lengths, vertices, sources, *values = (np.split(array, np.cumsum(c)[:-1]) for array, c in arrived)
-        vertices[comm.rank] = hop.vertices
+        lengths, vertices, sources, *values = comm.gather_arrays(mine, "sample")
+        for parts in (lengths, sources, *values):  # of edges, only the others'
+            parts[comm.rank] = parts[comm.rank][:0]
         needed, slots = team.number(*vertices)
-        peers = [worker for worker, other in enumerate(comm.others) if other]
-        own, destinations = slots[comm.rank], len(hop.destinations)
-
-        def of_peers(parts: list[np.ndarray]) -> np.ndarray:
-            return np.concatenate([parts[comm.rank][:0], *(parts[p] for p in peers)])
-
-        their_at = of_peers([at[:count] for at, count in zip(slots, counts, strict=True)])
+        own, destinations, counts = slots[comm.rank], len(hop.destinations), [len(of_one) for of_one in lengths]
+        their_at = np.concatenate([at[:count] for at, count in zip(slots, counts, strict=True)])
         theirs = Block(
-            torch.from_numpy(running_sum(of_peers(lengths))),
-            torch.from_numpy(of_peers([at[some] for at, some in zip(slots, sources, strict=True)])),
+            torch.from_numpy(running_sum(np.concatenate(lengths))),
+            torch.from_numpy(np.concatenate([at[some] for at, some in zip(slots, sources, strict=True)])),
             len(needed),
         )
         for name, parts in zip(names, values, strict=True):
-            theirs.values[name] = torch.from_numpy(of_peers(parts))
+            theirs.values[name] = torch.from_numpy(np.concatenate(parts))
         their_ids, src_ids = needed[their_at], torch.from_numpy(needed)
         there = ColumnEdges(
             theirs,

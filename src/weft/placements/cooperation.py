@@ -114,9 +114,7 @@ class Cooperation:
         comm, own = self.team.comm, np.flatnonzero(homes == self.team.comm.rank)
         vertices, block = self._sampler.hop(np.ascontiguousarray(seeds[own], dtype=self._id), 0, *when)
         mine = [block.indptr.diff().int().numpy(), self.team.owners.member_of(vertices)[block.src.numpy()]]
-        arrived = [np.split(all_of, np.cumsum(counts)[:-1]) for all_of, counts in comm.arrays_to_all(mine, "sample")]
-        parts = [mine if at == comm.rank else [array[at] for array in arrived] for at in range(comm.size)]
-        lengths, holders = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        lengths, holders = map(np.concatenate, comm.gather_arrays(mine, "sample"))
         order = np.argsort(homes, kind="stable")  # of the seeds, as they came
         starts = np.empty(len(order), dtype=np.int64)
         starts[order] = running_sum(lengths)[:-1]

@@ -78,12 +78,9 @@ class _Table:
             self._parameter.grad = comm.sum(own.clone())
             return
         total = torch.zeros_like(own)
-        mine = own[self._rows]
-        (ids, counts), (rows, _) = comm.arrays_to_all([self._rows.numpy(), mine.flatten().numpy()], "sync")
-        theirs = torch.from_numpy(ids).split(counts), torch.from_numpy(rows).view(-1, own.shape[1]).split(counts)
-        for worker, (some, of_some) in enumerate(zip(*theirs, strict=True)):
-            own_turn = worker == comm.rank
-            total.index_add_(0, self._rows if own_turn else some, mine if own_turn else of_some)
+        mine = [self._rows.numpy(), own[self._rows].flatten().numpy()]
+        for ids, rows in zip(*comm.gather_arrays(mine, "sync"), strict=True):
+            total.index_add_(0, torch.from_numpy(ids), torch.from_numpy(rows).view(-1, own.shape[1]))
         self._parameter.grad = total
 
 

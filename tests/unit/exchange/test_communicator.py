@@ -136,10 +136,14 @@ def test_sharing_and_gathering(length):
         shared = together(lambda rank: made[rank].share(data if rank == 0 else None), 3)
         gathered = together(lambda rank: made[rank].gather(torch.tensor([rank, 5])), 3)
         said = together(lambda rank: made[rank].told("ü" * rank * length), 3)
+        arrays = together(lambda rank: made[rank].gather_arrays([np.arange(rank), np.full(2, 0.5 * rank)], "sync"), 3)
         together(lambda rank: made[rank].barrier(), 3)
     assert said == [["", "ü" * length, "ü" * 2 * length]] * 3
     assert shared == [data] * 3
     assert all([part.tolist() for part in parts] == [[0, 5], [1, 5], [2, 5]] for parts in gathered)
+    for of_numbers, of_floats in arrays:
+        assert [part.tolist() for part in of_numbers] == [[], [0], [0, 1]]
+        assert [part.tolist() for part in of_floats] == [[0.0, 0.0], [0.5, 0.5], [1.0, 1.0]]
 
 
 def test_nobody_sends_what_is_shared_to_each_worker_whole():

@@ -374,9 +374,9 @@ def test_what_workers_hold_is_told_in_the_type_of_ids(graph):
     told = []
 
     class Of(Communicator):
-        def arrays_to_all(self, own, stage):
+        def gather_arrays(self, own, stage):
             told.extend(own)
-            return [(np.array([1, 2], dtype=np.int32), [0, 2])]
+            return [[*own, np.array([1, 2], dtype=np.int32)]]
 
     links = LinkObjective()
     links.graph = graph

@@ -241,8 +241,8 @@ class LinkObjective(Objective):
         """The worker that has each vertex's row, [vertices]; all tell what they have."""
         holders = np.full(self.graph.num_vertices, comm.rank, dtype=np.uint16)
         told = held.astype(self.graph.indices.dtype, copy=False)
-        ((theirs, counts),) = comm.arrays_to_all([told], "evaluate")
-        holders[theirs] = np.repeat(np.arange(comm.size, dtype=np.uint16), counts)
+        for worker, of_one in enumerate(comm.gather_arrays([told], "evaluate")[0]):
+            holders[of_one] = worker
         holders[held] = comm.rank
         return holders
 
@@ -282,8 +282,8 @@ def _joined(outputs: Outputs, like: Tensor) -> tuple[np.ndarray, Tensor]:
 
 def _of_all(scored: np.ndarray, comm: Communicator) -> np.ndarray:
     """All workers' rows of scores, [n, 2] float64."""
-    ((theirs, _),) = comm.arrays_to_all([scored.ravel()], "evaluate")
-    return np.concatenate([scored, theirs.reshape(-1, 2)])
+    (parts,) = comm.gather_arrays([scored.ravel()], "evaluate")
+    return np.concatenate(parts).reshape(-1, 2)
 
 
 def ranks(scores: Tensor) -> Tensor:

@@ -133,11 +133,9 @@ def of_all_workers(outputs: Outputs, comm: Communicator) -> tuple[np.ndarray, Te
         ids.append(vertices.astype(np.int64))
         rows.append(out.detach().double().cpu().numpy().ravel())
     mine = np.concatenate(ids), np.concatenate(rows)
-    (their_ids, _), (their_rows, _) = comm.arrays_to_all(mine, "evaluate")
-    all_ids = np.concatenate([mine[0], their_ids])
+    all_ids, all_rows = map(np.concatenate, comm.gather_arrays(mine, "evaluate"))
     order = np.argsort(all_ids)
-    all_rows = np.concatenate([mine[1], their_rows]).reshape(len(order), -1 if len(order) else 0)
-    return all_ids[order], torch.from_numpy(all_rows[order])
+    return all_ids[order], torch.from_numpy(all_rows.reshape(len(order), -1 if len(order) else 0)[order])
 
 
 class Targets(Movable, ABC):
