@@ -7,6 +7,7 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.exchange.column_slices import (
         Background,
+        ColumnSpan,
         RowSelection,
         SliceLayout,
         send_rows,

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise, starmap
 
@@ -25,25 +25,17 @@ from weft.meter import Meter
 
 
 @dataclass(frozen=True)
-class SliceLayout:
-    """Each worker's rows and slice of columns. Slices are equally wide; the last ones are padded with zeros."""
+class ColumnSpan:
+    """Which columns of all rows each worker holds. Slices are equally wide; the last ones are padded with zeros."""
 
-    bounds: tuple[int, ...]  # [size + 1]: worker p owns rows bounds[p] to bounds[p + 1]
     rank: int
     size: int
     total: int  # columns of a whole row
-    width: int = field(init=False)  # of a slice, padding included
-    num_rows: int = field(init=False)  # of all workers
 
-    def __post_init__(self) -> None:
-        bounds = tuple(int(bound) for bound in self.bounds)
-        assert len(bounds) == self.size + 1
-        for name, value in (("bounds", bounds), ("width", -(-self.total // self.size)), ("num_rows", bounds[-1])):
-            object.__setattr__(self, name, value)
-
-    def rows(self, worker: int) -> int:
-        """How many rows a worker owns."""
-        return self.bounds[worker + 1] - self.bounds[worker]
+    @property
+    def width(self) -> int:
+        """The columns of a slice, padding included."""
+        return -(-self.total // self.size)
 
     def span(self, worker: int) -> tuple[int, int]:
         """The real columns of a worker's slice."""
@@ -53,6 +45,28 @@ class SliceLayout:
         """How many real columns a worker's slice has."""
         first, end = self.span(worker)
         return end - first
+
+    def join(self, own: Tensor, others: Tensor) -> Tensor:
+        """Whole rows from this worker's slice of them and, worker by worker, the others'."""
+        parts = list(others.reshape(self.size - 1, len(own), own.shape[1]))
+        parts.insert(self.rank, own)
+        return torch.cat(parts, 1)[:, : self.total]
+
+
+@dataclass(frozen=True)
+class SliceLayout(ColumnSpan):
+    """Each worker's slice of columns, and the rows that it owns."""
+
+    bounds: tuple[int, ...]  # [size + 1]: worker p owns rows bounds[p] to bounds[p + 1]
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of all workers."""
+        return self.bounds[-1]
+
+    def rows(self, worker: int) -> int:
+        """How many rows a worker owns."""
+        return self.bounds[worker + 1] - self.bounds[worker]
 
 
 # Some rows: a range of them, or their places, int64.

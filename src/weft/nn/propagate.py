@@ -93,7 +93,7 @@ class Course:
         """Whose are which of so many columns."""
         if total not in self._spreads:
             bounds = self.there.bounds
-            self._spreads[total] = SliceLayout(bounds, self.there.rank, len(bounds) - 1, total)
+            self._spreads[total] = SliceLayout(self.there.rank, len(bounds) - 1, total, bounds)
         return self._spreads[total]
 
     def room(self, number: int, like: Tensor, spread: SliceLayout) -> Tensor:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import Cover, cheapest_cover
     from weft.placements.edges import ColumnEdges, Edges, EdgesById, OthersEdges
-    from weft.placements.layer import ColumnLayer, ColumnSpan, Inputs, Layer, Program, SplitLayer, WholeLayer
+    from weft.placements.layer import ColumnLayer, Inputs, Layer, Program, SplitLayer, WholeLayer
     from weft.placements.local import Local
     from weft.placements.merge import Merge, in_ranges, pieces_of
     from weft.placements.moves import Moves, View, checked_moves, split_moves, whole_moves

@@ -13,10 +13,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from weft.exchange import Route
+from weft.exchange import ColumnSpan, Route
 from weft.graph import running_sum
 from weft.placements.edges import ColumnEdges
-from weft.placements.layer import ColumnLayer, ColumnSpan, Layer
+from weft.placements.layer import ColumnLayer, Layer
 from weft.placements.moves import Moves, View
 from weft.placements.placement import Placement
 from weft.placements.slices import build_slices

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from weft.devices import Movable
-from weft.exchange import Communicator, Route
+from weft.exchange import ColumnSpan, Communicator, Route
 from weft.operations import linear, linear_of_two, linear_pair
 from weft.placements.edges import ColumnEdges, Edges, OthersEdges
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
@@ -272,31 +272,6 @@ class SplitLayer(Layer):
         return self.home.carry(partial, self.comm)
 
 
-@dataclass(frozen=True)
-class ColumnSpan:
-    """Which columns of all rows a worker holds; slices have equal widths, the last ones padded with zeros."""
-
-    rank: int
-    size: int
-    total: int
-
-    @property
-    def width(self) -> int:
-        """The columns of a slice."""
-        return -(-self.total // self.size)
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """The real columns of this worker's slice."""
-        return min(self.rank * self.width, self.total), min((self.rank + 1) * self.width, self.total)
-
-    def join(self, own: Tensor, others: Tensor) -> Tensor:
-        """Whole rows from this worker's slice of them and, worker by worker, the others'."""
-        parts = list(others.reshape(self.size - 1, len(own), own.shape[1]))
-        parts.insert(self.rank, own)
-        return torch.cat(parts, 1)[:, : self.total]
-
-
 class ColumnLayer(Layer):
     """A layer whose rows are slices of columns: edges of the destinations here, and (`there`) of all others'."""
 
@@ -343,11 +318,11 @@ class ColumnLayer(Layer):
         return own
 
     def share(self, matrix: Tensor) -> Tensor:
-        first, end = self.columns.span
+        first, end = self.columns.span(self.columns.rank)
         return matrix[:, first:end]
 
     def real(self, x: Tensor) -> Tensor:
-        first, end = self.columns.span
+        first, end = self.columns.span(self.columns.rank)
         return x[:, : end - first]
 
     def put_together(self, here: list[Tensor], there: list[Tensor]) -> list[Tensor]:

@@ -51,9 +51,9 @@ class SliceSpan(Movable):
         """How many rows this worker owns."""
         return self.bounds[self.rank + 1] - self.bounds[self.rank]
 
-    def spread(self, columns: int) -> SliceLayout:
-        """Who holds what of rows of so many columns."""
-        return SliceLayout(self.bounds, self.rank, self.size, columns)
+    def spread(self, columns: int, bounds: tuple[int, ...] | None = None) -> SliceLayout:
+        """Who holds what of rows of so many columns. `bounds`: of rows that are not one a vertex."""
+        return SliceLayout(self.rank, self.size, columns, self.bounds if bounds is None else bounds)
 
 
 class SliceLayer(Layer):

@@ -3,11 +3,10 @@
 import torch
 from torch import Tensor
 
-from weft.exchange import Communicator, Route
+from weft.exchange import ColumnSpan, Communicator, Route
 from weft.placements import (
     ColumnEdges,
     ColumnLayer,
-    ColumnSpan,
     Edges,
     EdgesById,
     Layer,

@@ -10,10 +10,10 @@ from itertools import product
 import torch
 
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder
+from weft.exchange import ColumnSpan, Communicator, Recorder
 from weft.graph import Graph
 from weft.nn import Met
-from weft.placements import OWNER, REQUEST, ColumnSpan, Placement
+from weft.placements import OWNER, REQUEST, Placement
 from weft.planner.loads import LayerMessages, Message
 from weft.planner.made_up import HERE, OWN, PAIRS, PULLED, made_up_layer
 from weft.planner.model_cost import go_back, run_forward

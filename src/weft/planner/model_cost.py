@@ -34,10 +34,10 @@ from torch_geometric.nn import MessagePassing
 
 from weft.devices import finished
 from weft.errors import ModelError
-from weft.exchange import Communicator, Recorder, gather_rows
+from weft.exchange import ColumnSpan, Communicator, Recorder, gather_rows
 from weft.graph import Graph
 from weft.nn import BlackBox, BlockModel, Handle, Met, Pass, convolution_of, convolve, dtype_of, merged
-from weft.placements import ColumnLayer, ColumnSpan, Layer, Program, SplitLayer, WholeLayer
+from weft.placements import ColumnLayer, Layer, Program, SplitLayer, WholeLayer
 from weft.planner.cluster import PIECE_EDGES, PIECE_OUT, PIECE_ROWS, PIECE_WIDTH
 from weft.planner.counts import Shape
 from weft.planner.loads import LayerCost, ModelCost

@@ -11,7 +11,7 @@ from torch import nn
 
 from weft.devices import memory_of
 from weft.errors import ConfigError
-from weft.exchange import Communicator, World
+from weft.exchange import ColumnSpan, Communicator, World
 from weft.features import LEAST, DeviceStore, FeatureStore, SharedDeviceStore, by_reads, edges_from, rooms
 from weft.graph import Features, RemoteGraph, without_passwords
 from weft.keys import Stream
@@ -28,7 +28,7 @@ from weft.nn import (
     running_averages,
     takes_types,
 )
-from weft.placements import ColumnSpan, placement_named
+from weft.placements import placement_named
 from weft.plan import Plan, Settings
 from weft.planner import Answer, Tried
 from weft.quantities import as_size
@@ -217,7 +217,7 @@ class MiniBatchMode(Mode):
         plan, graph, features = team.plan, self.objective.graph, self.objective.graph.features_by_owner()
         if placement_named(plan.layers[0]).by_columns:
             columns = ColumnSpan(team.comm.rank, team.comm.size, graph.num_features)
-            store.slices(*columns.span, columns.width)
+            store.slices(*columns.span(columns.rank), columns.width)
             return
 
         def worth(room: int) -> np.ndarray:

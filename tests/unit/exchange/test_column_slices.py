@@ -22,7 +22,7 @@ CASES = [
 
 def spreads(rows, total):
     bounds = tuple(sum(rows[:worker]) for worker in range(len(rows) + 1))
-    return [SliceLayout(bounds, rank, len(rows), total) for rank in range(len(rows))]
+    return [SliceLayout(rank, len(rows), total, bounds) for rank in range(len(rows))]
 
 
 def on_all(work, rows, total):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import RGATConv
 
-from weft.exchange import SliceLayout, to_columns
+from weft.exchange import to_columns
 from weft.nn import attention, sums
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
@@ -86,7 +86,7 @@ class _RelationAttention(LinearAttention):
         block, span, relations = layer.here.block, layer.span, self._relations
         types, mapping = self.call.types(block), source_pairs(block, span, self.call.types, relations)
         own = products(sums.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
-        columns = to_columns(own, SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1]), layer.comm)
+        columns = to_columns(own, span.spread(own.shape[1], mapping.bounds), layer.comm)
         a_src = mapping.to_all.pull(own @ conv.k, layer.comm)
         to = _terms(x, self._matrices, conv.q)
         a_dst = span.to_all.pull(to, layer.comm).view(-1, self._heads)  # by vertex and relation

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import RGCNConv
 
 from weft.devices import Movable
-from weft.exchange import SliceLayout, to_columns, to_owners
+from weft.exchange import to_columns, to_owners
 from weft.nn import sums
 from weft.nn.conv.relations import (
     ByDestination,
@@ -130,14 +130,14 @@ class _RelationSums(Merge):
         span, wide = layer.span, x.shape[1]
         columns = to_columns(x, span.spread(wide), layer.comm)
         rows = sums.aggregate(merging.pairs.block, columns, reduce=self._reduce)
-        spread = SliceLayout(merging.bounds, span.rank, span.size, wide)
+        spread = span.spread(wide, merging.bounds)
         return to_owners(rows.index_select(0, merging.order), spread, layer.comm).index_select(0, merging.back)
 
     def _sum_products(self, layer: SliceLayer, merging: "_Merging", mapping: SourcePairs, x: Tensor) -> Tensor:
         """Products of own rows, summed on slices."""
         span = layer.span
         own = products(sums.aggregate(mapping.rows, x), self._matrices, mapping.matrices)
-        spread = SliceLayout(mapping.bounds, span.rank, span.size, own.shape[1])
+        spread = span.spread(own.shape[1], mapping.bounds)
         weight = _shares(layer.here.block, merging.pairs).to(own.dtype) if self._reduce == "mean" else None
         columns = to_columns(own, spread, layer.comm)
         merged = _SumsInRanges.apply(columns, weight, mapping.block.ranges(span.chunks))
