@@ -15,12 +15,10 @@ import torch
 
 from weft.exchange import ColumnSpan, Route
 from weft.graph import running_sum
-from weft.placements.edges import ColumnEdges
 from weft.placements.layer import ColumnLayer, Layer
-from weft.placements.moves import Moves, View
-from weft.placements.placement import Placement
+from weft.placements.merge import ColumnEdges
+from weft.placements.placement import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Moves, Placement, Position, Team, View
 from weft.placements.slices import build_slices
-from weft.placements.team import INPUT, OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team
 from weft.sampling import Block, edge_values, keys_of
 
 

@@ -18,9 +18,8 @@ from weft.exchange import Background, Communicator, Owners
 from weft.graph import edge_arrays, ranges, running_sum
 from weft.keys import Stream
 from weft.placements.layer import Layer, Program
-from weft.placements.placement import placement_named
+from weft.placements.placement import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, placement_named
 from weft.placements.slices import whole_block
-from weft.placements.team import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team
 from weft.plan import Plan
 from weft.sampling import (
     Block,

@@ -12,10 +12,8 @@ import numpy as np
 
 from weft import _kernels
 from weft.placements.layer import SplitLayer
-from weft.placements.moves import Moves, View, split_moves
-from weft.placements.placement import Placement
-from weft.placements.split import build_split
-from weft.placements.team import INPUT, OWNER, Hop, Position, Team
+from weft.placements.placement import INPUT, OWNER, Hop, Moves, Placement, Position, Team, View, split_moves
+from weft.placements.push import build_split
 from weft.sampling import Block
 
 EXACT_UP_TO = 20_000  # edges between owners, where each batch is covered

@@ -10,7 +10,7 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -18,12 +18,8 @@ from torch import Tensor
 from weft.devices import Movable
 from weft.exchange import ColumnSpan, Communicator, Route
 from weft.operations import linear, linear_of_two, linear_pair
-from weft.placements.edges import ColumnEdges, Edges, OthersEdges
+from weft.placements.merge import ColumnEdges, Edges, Merge, OthersEdges
 from weft.sampling import Block, Sample, Topology, edge_values, keys_of
-
-if TYPE_CHECKING:
-    from weft.placements.merge import Merge
-
 
 _Made = tuple[tuple[Tensor, ...], list[int]]  # rows, and their versions when they were made
 
@@ -34,7 +30,7 @@ class Inputs:
 
     rows: Tensor | None = None
     version: int = 0
-    asked: "Merge | None" = None  # how the model merged them; None: it did not
+    asked: Merge | None = None  # how the model merged them; None: it did not
     merged: tuple[Hashable, Tensor, int] | None = None  # a merge that was made ahead, by its key; and its version then
     kept: dict[str, _Made] | None = None  # where they stay for all epochs: what was made of them, by name
     making: bool = False  # is something of them being made, once?
@@ -97,11 +93,11 @@ class Layer(Movable, ABC):
         self.num_edges = sum(len(edges.block.src) for edges in parts)  # that this worker computes
 
     @abstractmethod
-    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
         """Rows x (those here) merged into each destination."""
 
     @abstractmethod
-    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and the destinations' own rows."""
 
     @abstractmethod
@@ -109,7 +105,7 @@ class Layer(Movable, ABC):
         """The destinations' own rows, from the rows here."""
 
     def merge_and_map(
-        self, merge: "Merge", name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
+        self, merge: Merge, name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
     ) -> Tensor:
         """Merged rows and own rows, each times its matrix, plus a bias; mapped first where narrower rows travel for it.
 
@@ -124,7 +120,7 @@ class Layer(Movable, ABC):
         mapped, own = linear_pair(x, left, right, self.num_dst, bias)
         return self.merge(merge, mapped) + own
 
-    def map_and_merge(self, merge: "Merge", x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    def map_and_merge(self, merge: Merge, x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
         """Products with a matrix, merged, plus a bias."""
         out = self.merge(merge, linear(x, matrix))
         return out if bias is None else out + bias
@@ -133,11 +129,11 @@ class Layer(Movable, ABC):
         """Are rows better mapped before they are merged, as narrower ones travel then?"""
         return self.crosses and not self.own_among and self.cheaper_mapped(x, out, wide)
 
-    def merge_mapped(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge_mapped(self, merge: Merge, x: Tensor) -> Tensor:
         """As `merge`, of rows that were multiplied with `share`s of matrices."""
         return self.merge(merge, x)
 
-    def merge_ahead(self, merge: "Merge") -> None:
+    def merge_ahead(self, merge: Merge) -> None:
         """Merge the inputs as the model will, if that can be done by a thread that prepares batches."""
         return
 
@@ -193,10 +189,10 @@ class WholeLayer(Layer):
         self._sources, self._own = sources, own
         self.own_among, self.own_first = own is not None, own is None
 
-    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.whole(self.here, self.sources(x))
 
-    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same, unless that was done ahead; and the destinations' own rows."""
         if merge.key is not None and not x.requires_grad and self.inputs.are(x):
             self.inputs.asked = merge
@@ -212,7 +208,7 @@ class WholeLayer(Layer):
     def own(self, x: Tensor) -> Tensor:
         return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
 
-    def merge_ahead(self, merge: "Merge") -> None:
+    def merge_ahead(self, merge: Merge) -> None:
         if self.inputs.rows is not None and self.inputs.rows.is_cpu:  # a device merges as it computes
             rows = merge.ahead(self.here, self.inputs.rows)
             self.inputs.merged = merge.key, rows, rows._version
@@ -246,10 +242,10 @@ class SplitLayer(Layer):
         self.there, self.home, self.pulls, self._own = there, home, pulls, own
         self.own_first = own is None
 
-    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.split(self, x)
 
-    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         return merge.split_with_own(self, x)
 
     def sources(self, x: Tensor) -> Tensor:
@@ -290,17 +286,17 @@ class ColumnLayer(Layer):
         super().__init__([here, there], here.block.indptr.diff(), here.src_ids, comm, crosses=False)
         self.here, self.there, self.home, self.columns = here, there, home, columns
 
-    def merge(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.columns(self, x)
 
-    def merge_with_own(self, merge: "Merge", x: Tensor) -> tuple[Tensor, Tensor]:
+    def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         return merge.columns_with_own(self, x)
 
-    def merge_mapped(self, merge: "Merge", x: Tensor) -> Tensor:
+    def merge_mapped(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.shares(self, x)
 
     def merge_and_map(
-        self, merge: "Merge", name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
+        self, merge: Merge, name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
     ) -> Tensor:
         """Products are added up where they are narrower than slices of the rows, else slices are put together first."""
         if len(matrices[0]) >= self.columns.width:
@@ -363,7 +359,7 @@ class Program(Movable):
         vertices, keys = ([of_all[:size] for size in sizes] for of_all in (sample.vertices, sample.keys))
         return cls(layers, vertices, keys, sample.graph, sample.weighted)
 
-    def fetched(self, rows: Tensor, merge: "Merge | None" = None) -> None:
+    def fetched(self, rows: Tensor, merge: Merge | None = None) -> None:
         """The inputs have come; they are merged now, if it is known how the model merges them first of all."""
         self.layers[0].inputs.fetched(rows)
         if merge is not None:

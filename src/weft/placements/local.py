@@ -9,9 +9,7 @@ import numpy as np
 import torch
 
 from weft.placements.layer import WholeLayer
-from weft.placements.moves import Moves, View, whole_moves
-from weft.placements.placement import Placement
-from weft.placements.team import INPUT, OWNER, REQUEST, Hop, Position, Team
+from weft.placements.placement import INPUT, OWNER, REQUEST, Hop, Moves, Placement, Position, Team, View, whole_moves
 
 
 class Local(Placement):

@@ -10,9 +10,7 @@ import torch
 
 from weft.exchange import Route
 from weft.placements.layer import WholeLayer
-from weft.placements.moves import Moves, View, whole_moves
-from weft.placements.placement import Placement
-from weft.placements.team import INPUT, OWNER, Hop, Position, Team
+from weft.placements.placement import INPUT, OWNER, Hop, Moves, Placement, Position, Team, View, whole_moves
 
 
 class Pull(Placement):

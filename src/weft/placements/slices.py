@@ -16,10 +16,9 @@ from weft.devices import Movable
 from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Route, SliceLayout
 from weft.graph import edge_arrays
-from weft.placements.edges import Edges
 from weft.placements.layer import Layer
-from weft.placements.merge import Merge
-from weft.placements.team import Team
+from weft.placements.merge import Edges, Merge
+from weft.placements.placement import Team
 from weft.sampling import Block, Topology, keys_of
 
 # Rounds where nothing else says how many: the first one's rows come before anything is computed, the last one's results go

@@ -102,16 +102,6 @@ class Block(Movable):
             return self.positions
         return torch.arange(self.num_edges, device=self.src.device) - self.indptr[self.dst().long()]
 
-    def looped_places(self) -> Tensor:
-        """The places of the edges of `with_self_loops`; -1 for the loops."""
-
-        def make(block: Block) -> Tensor:
-            places = Block(block.indptr, block.src, block.num_src, block.places()).with_self_loops().edge_ids
-            assert places is not None
-            return places
-
-        return self.worked_out("looped places", make)
-
     def ranges(self, bounds: tuple[int, ...]) -> "list[BlockRange]":
         """The block in ranges of its destinations; the whole block, where there is one range."""
         if len(bounds) == 2:

@@ -11,8 +11,8 @@ from weft.errors import ConfigError, ModelError
 from weft.nn import BlockModel, Layerwise, build
 from weft.nn.conv import relations
 from weft.nn.conv.relations import by_destination, by_source
-from weft.placements.split import mark_relations
-from weft.placements.team import RELATION_COUNT
+from weft.placements import RELATION_COUNT
+from weft.placements.push import mark_relations
 from weft.sampling import Block, NeighborSampler
 
 RELATIONS = 5  # the fourth has no edges
@@ -209,7 +209,7 @@ def test_pairs_are_the_same_whether_they_are_counted_or_sorted(monkeypatch, dest
         return [*tensors, by.edges, block.values[RELATION_COUNT], torch.tensor([by.bounds, other.bounds])]
 
     counted = found()
-    for module in ("nn.conv.relations", "placements.split"):
+    for module in ("nn.conv.relations", "placements.push"):
         monkeypatch.setattr(f"weft.{module}.are_few", lambda *_: False)
     for one, other in zip(counted, found(), strict=True):
         assert one.dtype == other.dtype and torch.equal(one, other)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from weft import _kernels
-from weft.placements.split import cut
+from weft.placements.push import cut
 from weft.sampling import Block
 
 
