@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.placements.columns import Columns
+    from weft.placements.columns import ROUNDS, Columns, SliceLayer, SliceSpan, everyones, ranges_of
     from weft.placements.cooperation import Cooperation
     from weft.placements.cover import Cover, cheapest_cover
     from weft.placements.layer import ColumnLayer, Inputs, Layer, Program, SplitLayer, WholeLayer
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from weft.placements.push import Push, build_split
     from weft.placements.replicas import vertices_to_replicate
     from weft.placements.rounds import EdgeLists, New, Rounds
-    from weft.placements.slices import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -17,9 +17,9 @@ from weft.errors import ConfigError
 from weft.exchange import Background, Communicator, Owners
 from weft.graph import edge_arrays, ranges, running_sum
 from weft.keys import Stream
+from weft.placements.columns import whole_block
 from weft.placements.layer import Layer, Program
 from weft.placements.placement import OWNER, RELATION_COUNT, REQUEST, Hop, Position, Team, placement_named
-from weft.placements.slices import whole_block
 from weft.plan import Plan
 from weft.sampling import (
     Block,

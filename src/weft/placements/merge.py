@@ -18,8 +18,8 @@ from weft.exchange import to_columns, to_owners
 from weft.sampling import Block, BlockRange
 
 if TYPE_CHECKING:
+    from weft.placements.columns import SliceLayer
     from weft.placements.layer import ColumnLayer, SplitLayer
-    from weft.placements.slices import SliceLayer
 
 
 @dataclass

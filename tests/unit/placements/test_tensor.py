@@ -22,7 +22,7 @@ from weft.graph import Graph
 from weft.nn import BlockModel, build
 from weft.nn.propagate import Course
 from weft.placements import Cooperation, Team, ranges_of
-from weft.placements.slices import build_slices, whole_block
+from weft.placements.columns import build_slices, whole_block
 from weft.plan import tp
 from weft.sampling import Block
 
