@@ -74,22 +74,22 @@ RowSelection = slice | Tensor
 Place = tuple[RowSelection, slice]  # and their columns
 
 
-def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
+def to_columns(x: Tensor, spread: SliceLayout, comm: Communicator) -> Tensor:
     """This worker's rows x [own rows, total] -> its slice of everyone's [all rows, width].
 
     On lists of all workers' tensors: out[p] = pad(cat(x)[:, span(p)]). Backward: `to_owners` of the gradient.
     """
-    there = partial(_columns_of, spread=spread, comm=comm, stage=stage)
-    return mirrored(x, there, partial(_owned_of, spread=spread, comm=comm.of_gradients, stage=stage))
+    there = partial(_columns_of, spread=spread, comm=comm)
+    return mirrored(x, there, partial(_owned_of, spread=spread, comm=comm.of_gradients))
 
 
-def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str = "exchange") -> Tensor:
+def to_owners(y: Tensor, spread: SliceLayout, comm: Communicator) -> Tensor:
     """This worker's slice y [all rows, width] -> its rows of all columns [own rows, total]; padding is dropped.
 
     On lists of all workers' tensors: out[p] = cat(y, 1)[rows of p] without padding. Backward: `to_columns` of the gradient.
     """
-    there = partial(_owned_of, spread=spread, comm=comm, stage=stage)
-    return mirrored(y, there, partial(_columns_of, spread=spread, comm=comm.of_gradients, stage=stage))
+    there = partial(_owned_of, spread=spread, comm=comm)
+    return mirrored(y, there, partial(_columns_of, spread=spread, comm=comm.of_gradients))
 
 
 def send_rows(
@@ -99,14 +99,13 @@ def send_rows(
     there: Sequence[RowSelection],
     spread: SliceLayout,
     comm: Communicator,
-    stage: str = "exchange",
 ) -> None:
     """Some rows of everyone's x, one slice of their columns to each worker: into out[there], as `there` says by owner.
 
     All workers send together; `here` are this worker's own among them, so that `there[rank]` are the same vertices.
     """
     held = slice(spread.columns(spread.rank))
-    _swap(x, _columns_here(here, spread), out, [(some, held) for some in there], spread.rank, comm, stage)
+    _swap(x, _columns_here(here, spread), out, [(some, held) for some in there], spread.rank, comm)
 
 
 def send_slices(
@@ -116,11 +115,10 @@ def send_slices(
     here: RowSelection,
     spread: SliceLayout,
     comm: Communicator,
-    stage: str = "exchange",
 ) -> None:
     """The other way: of everyone's slices y, rows `there` by owner, to their owners: into this worker's out[here]."""
     held = slice(spread.columns(spread.rank))
-    _swap(y, [(some, held) for some in there], out, _columns_here(here, spread), spread.rank, comm, stage)
+    _swap(y, [(some, held) for some in there], out, _columns_here(here, spread), spread.rank, comm)
 
 
 class Background:
@@ -159,9 +157,7 @@ def _columns_here(here: RowSelection, spread: SliceLayout) -> list[Place]:
     return [(here, slice(*spread.span(worker))) for worker in range(spread.size)]
 
 
-def _swap(
-    x: Tensor, places: Sequence[Place], out: Tensor, to: Sequence[Place], rank: int, comm: Communicator, stage: str
-) -> None:
+def _swap(x: Tensor, places: Sequence[Place], out: Tensor, to: Sequence[Place], rank: int, comm: Communicator) -> None:
     """x[places[worker]] go to each worker, and what comes from it goes to out[to[worker]]."""
     send, receive = (
         [0 if worker == rank else math.prod(_shape(at)) for worker, at in enumerate(p)] for p in (places, to)
@@ -170,7 +166,7 @@ def _swap(
     for worker, piece in enumerate(packed.split(send)):
         if worker != rank:
             piece.view(_shape(places[worker])).copy_(x[places[worker]])
-    arriving = comm.begin(packed, send, receive, stage)
+    arriving = comm.begin(packed, send, receive, "exchange")
     out[to[rank]] = x[places[rank]]
     for worker, piece in enumerate(arriving().split(receive)):
         if worker != rank:
@@ -182,16 +178,16 @@ def _shape(place: Place) -> tuple[int, int]:
     return len(rows) if isinstance(rows, Tensor) else rows.stop - rows.start, columns.stop - (columns.start or 0)
 
 
-def _columns_of(x: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+def _columns_of(x: Tensor, spread: SliceLayout, comm: Communicator) -> Tensor:
     assert x.shape == (spread.rows(spread.rank), spread.total), (x.shape, spread)
     out = x.new_empty(spread.num_rows, spread.width)
     out[:, spread.columns(spread.rank) :] = 0
-    send_rows(x, slice(0, len(x)), out, list(starmap(slice, pairwise(spread.bounds))), spread, comm, stage)
+    send_rows(x, slice(0, len(x)), out, list(starmap(slice, pairwise(spread.bounds))), spread, comm)
     return out
 
 
-def _owned_of(y: Tensor, spread: SliceLayout, comm: Communicator, stage: str) -> Tensor:
+def _owned_of(y: Tensor, spread: SliceLayout, comm: Communicator) -> Tensor:
     assert y.shape == (spread.num_rows, spread.width), (y.shape, spread)
     out = y.new_empty(spread.rows(spread.rank), spread.total)
-    send_slices(y, list(starmap(slice, pairwise(spread.bounds))), out, slice(0, len(out)), spread, comm, stage)
+    send_slices(y, list(starmap(slice, pairwise(spread.bounds))), out, slice(0, len(out)), spread, comm)
     return out

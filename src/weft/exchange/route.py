@@ -128,19 +128,17 @@ class Route(Movable):
     own_from: Tensor | None  # [own] int64: rows here that stay with this worker; None: all, and in front
     own_at: Tensor | None = None  # [own] int64: their places there
 
-    def pull(self, x: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
+    def pull(self, x: Tensor, comm: Communicator) -> Tensor:
         """Rows there, copied from rows here."""
-        back = partial(self._sum, comm=comm.of_gradients, stage=stage)
-        return mirrored(x, partial(self._copy, comm=comm, stage=stage), back)
+        return mirrored(x, partial(self._copy, comm=comm), partial(self._sum, comm=comm.of_gradients))
 
-    def push(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
+    def push(self, y: Tensor, comm: Communicator) -> Tensor:
         """Rows here, each the sum of its copies there."""
-        back = partial(self._copy, comm=comm.of_gradients, stage=stage)
-        return mirrored(y, partial(self._sum, comm=comm, stage=stage), back)
+        return mirrored(y, partial(self._sum, comm=comm), partial(self._copy, comm=comm.of_gradients))
 
-    def carry(self, y: Tensor, comm: Communicator, stage: str = "exchange") -> Tensor:
+    def carry(self, y: Tensor, comm: Communicator) -> Tensor:
         """Rows of others there, each by itself, in the order of `send`: what a push would sum."""
-        return self.apart.push(y, comm, stage)
+        return self.apart.push(y, comm)
 
     @property
     def apart(self) -> "Route":
@@ -149,9 +147,9 @@ class Route(Movable):
         ways = self.send_counts, self.receive_counts, self.receive_at
         return Route(len(at), self.num_there, at, *ways, own_from=at[:0], own_at=at[:0])
 
-    def _copy(self, x: Tensor, comm: Communicator, stage: str) -> Tensor:
+    def _copy(self, x: Tensor, comm: Communicator) -> Tensor:
         x = x.contiguous()
-        received = comm.rows(gather_rows(x, self.send), self.send_counts, self.receive_counts, stage)
+        received = comm.rows(gather_rows(x, self.send), self.send_counts, self.receive_counts, "exchange")
         out = x.new_empty(self.num_there, *x.shape[1:])
         if self.own_from is None:
             out[: self.num_here] = x
@@ -163,10 +161,10 @@ class Route(Movable):
             out[self.receive_at] = received
         return out
 
-    def _sum(self, y: Tensor, comm: Communicator, stage: str) -> Tensor:
+    def _sum(self, y: Tensor, comm: Communicator) -> Tensor:
         y, received_there = y.contiguous(), sum(self.receive_counts)
         back = y[self.num_there - received_there :] if self.receive_at is None else gather_rows(y, self.receive_at)
-        returned = comm.rows(back, self.receive_counts, self.send_counts, stage)
+        returned = comm.rows(back, self.receive_counts, self.send_counts, "exchange")
         if self.own_from is None or self.own_at is None:
             out = y[: self.num_here].clone()
         else:
