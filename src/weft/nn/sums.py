@@ -115,7 +115,7 @@ class Sums(Merge):
 
     def split_with_own(self, layer: SplitLayer, x: Tensor) -> tuple[Tensor, Tensor]:
         total, own = self._apply(layer, x)
-        return total, own if layer.own_first else layer.own(x)
+        return total, own if layer.owns is None else layer.own(x)
 
     def shares(self, layer: ColumnLayer, x: Tensor) -> Tensor:
         return layer.added_up(self.whole(layer.here, x), self.whole(layer.there, x))

@@ -10,8 +10,8 @@ from weft.lazy import lazy_face
 if TYPE_CHECKING:
     from weft.operations.arguments import JoinedTerms, Lists, Saved, Scores, Terms, Turned
     from weft.operations.choice import Operations, has_kernels, has_triton, operations_on, why_no_kernels
-    from weft.operations.compiled import array, linear, linear_of_two, linear_pair
+    from weft.operations.compiled import linear, linear_of_two, linear_pair
     from weft.operations.drawn import DrawnShapes, Draws, drawn_otherwise
-    from weft.operations.plain import ends, head_terms, head_terms_backward
+    from weft.operations.plain import ends
 else:
     __getattr__ = lazy_face(__name__)

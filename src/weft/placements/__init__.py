@@ -5,11 +5,10 @@ from typing import TYPE_CHECKING
 from weft.lazy import lazy_face
 
 if TYPE_CHECKING:
-    from weft.placements.columns import ROUNDS, Columns, SliceLayer, SliceSpan, everyones, ranges_of
+    from weft.placements.columns import ROUNDS, SliceLayer, SliceSpan, everyones, ranges_of
     from weft.placements.cooperation import Cooperation
-    from weft.placements.cover import Cover, cheapest_cover
-    from weft.placements.layer import ColumnLayer, Inputs, Layer, Program, SplitLayer, WholeLayer
-    from weft.placements.local import Local
+    from weft.placements.cover import cheapest_cover
+    from weft.placements.layer import ColumnLayer, Layer, Program, SplitLayer, WholeLayer
     from weft.placements.merge import ColumnEdges, Edges, EdgesById, Merge, OthersEdges, in_ranges, pieces_of
     from weft.placements.placement import (
         INPUT,
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
         split_moves,
         whole_moves,
     )
-    from weft.placements.pull import Pull
-    from weft.placements.push import Push, build_split
+    from weft.placements.push import build_split
     from weft.placements.replicas import vertices_to_replicate
     from weft.placements.rounds import EdgeLists, New, Rounds
 else:

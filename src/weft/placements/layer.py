@@ -77,7 +77,8 @@ class Layer(Movable, ABC):
     stays: ClassVar[frozenset[str]] = frozenset({"src_ids", "inputs"})
     whole_rows: ClassVar[bool] = True  # are the rows here whole, or slices of their columns?
     own_among: bool = False  # if rows travel, do the destinations' own rows come among the sources?
-    own_first: bool = True  # are the destinations' own rows the first of the rows here?
+    pulls: Route | None = None  # rows here -> the sources of the edges into destinations here; None: these are
+    owns: Route | None = None  # rows here -> the destinations' own; None: the first are
 
     def __init__(
         self, parts: list[Edges], degrees: Tensor, src_ids: Tensor, comm: Communicator | None, crosses: bool
@@ -100,9 +101,13 @@ class Layer(Movable, ABC):
     def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         """The same, and the destinations' own rows."""
 
-    @abstractmethod
+    def sources(self, x: Tensor) -> Tensor:
+        """The sources of the edges into destinations here, from the rows here."""
+        return x if self.pulls is None else self.pulls.pull(x, self.comm)
+
     def own(self, x: Tensor) -> Tensor:
         """The destinations' own rows, from the rows here."""
+        return x[: self.num_dst] if self.owns is None else self.owns.pull(x, self.comm)
 
     def merge_and_map(
         self, merge: Merge, name: str, x: Tensor, matrices: tuple[Tensor, Tensor], bias: Tensor | None
@@ -115,7 +120,7 @@ class Layer(Movable, ABC):
         if not self.maps_first(x, *left.shape):
             merged, own = self.inputs.once(name, x, lambda: self.merge_with_own(merge, x))
             return linear_of_two(merged, left, own, right, bias)
-        if not self.own_first:
+        if self.owns is not None:
             return self.map_and_merge(merge, x, left, bias) + self.own(linear(x, right))
         mapped, own = linear_pair(x, left, right, self.num_dst, bias)
         return self.merge(merge, mapped) + own
@@ -186,8 +191,7 @@ class WholeLayer(Layer):
         """`sources`: rows here -> the block's sources; None: these are. `own`: -> destinations' own; None: the first."""
         src_ids = torch.arange(block.num_src) if src_ids is None else src_ids
         super().__init__([Edges(block)], block.indptr.diff(), src_ids, comm, crosses=sources is not None)
-        self._sources, self._own = sources, own
-        self.own_among, self.own_first = own is not None, own is None
+        self.pulls, self.owns, self.own_among = sources, own, own is not None
 
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.whole(self.here, self.sources(x))
@@ -201,13 +205,6 @@ class WholeLayer(Layer):
                 return ahead[1], x[: self.num_dst]
         return merge.whole_with_own(self.here, self.sources(x))
 
-    def sources(self, x: Tensor) -> Tensor:
-        """The block's sources, from the rows here."""
-        return x if self._sources is None else self._sources.pull(x, self.comm)
-
-    def own(self, x: Tensor) -> Tensor:
-        return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
-
     def merge_ahead(self, merge: Merge) -> None:
         if self.inputs.rows is not None and self.inputs.rows.is_cpu:  # a device merges as it computes
             rows = merge.ahead(self.here, self.inputs.rows)
@@ -215,8 +212,8 @@ class WholeLayer(Layer):
 
     def for_inputs(self) -> "WholeLayer":
         other = self.again()
-        other._sources = other._own = None
-        other.crosses, other.own_among, other.own_first = False, False, True
+        other.pulls = other.owns = None
+        other.crosses = other.own_among = False
         return other
 
 
@@ -234,26 +231,15 @@ class SplitLayer(Layer):
         own: Route | None = None,
         comm: Communicator | None = None,
     ) -> None:
-        """`home`: destinations here -> partial rows of them, where these are computed; it brings sums back by its push.
-
-        `pulls`: rows here -> the sources of `here`; None: these are. `own`: -> destinations' own; None: the first.
-        """
+        """`home`: destinations here -> partial rows of them, where these are computed; it brings sums back by its push."""
         super().__init__([here, there], degrees, src_ids, comm, crosses=True)
-        self.there, self.home, self.pulls, self._own = there, home, pulls, own
-        self.own_first = own is None
+        self.there, self.home, self.pulls, self.owns = there, home, pulls, own
 
     def merge(self, merge: Merge, x: Tensor) -> Tensor:
         return merge.split(self, x)
 
     def merge_with_own(self, merge: Merge, x: Tensor) -> tuple[Tensor, Tensor]:
         return merge.split_with_own(self, x)
-
-    def sources(self, x: Tensor) -> Tensor:
-        """The sources of the edges into destinations here."""
-        return x if self.pulls is None else self.pulls.pull(x, self.comm)
-
-    def own(self, x: Tensor) -> Tensor:
-        return x[: self.num_dst] if self._own is None else self._own.pull(x, self.comm)
 
     def to_others(self, rows: Tensor) -> Tensor:
         """Rows of the destinations here -> of the partial rows here, whose destinations others hold."""
