@@ -308,19 +308,8 @@ class Order:
     parts: range
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """Parts that were made ready together; and what is left to do by the thread that computes, if anything is."""
-
-    parts: list[Part]
-    rest: Callable[[list[Part]], None] | None = None
-
-    @lasting()
-    def finished(self) -> list[Part]:
-        """The parts, for the thread that computes."""
-        if self.rest is not None:
-            self.rest(self.parts)
-        return self.parts
+# Gives parts that were made ready together to the thread that computes, which does what is left to do of them.
+Prepared = Callable[[], list[Part]]
 
 
 @dataclass(eq=False)
@@ -397,8 +386,8 @@ class PrefetchingFeed(Feed):
         if not prefetch:
             for order in orders:
                 with lasting():
-                    prepared = self._prepare(order, 0)
-                yield prepared.finished()
+                    parts = self._prepare(order, 0)()
+                yield parts
             return
         mine: deque[Future[Prepared]] = deque()
         left = deque(orders)
@@ -421,7 +410,9 @@ class PrefetchingFeed(Feed):
                     self._begun.append((order, self._send(order)))
             with self.meter.stage("wait"):
                 prepared = mine.popleft().result()
-            yield prepared.finished()
+            with lasting():
+                parts = prepared()
+            yield parts
 
     def _send(self, order: Order) -> "Future[Prepared]":
         lane = self._ordered % len(self._lanes)
@@ -440,7 +431,7 @@ class PrefetchingFeed(Feed):
             rows = self.store.fetch_all(inputs, lane, here)
         with self.meter.stage("compute"):
             give(parts, rows, self.merge)
-        return Prepared(parts)
+        return lambda: parts
 
     def _drawn(self, order: Order, lane: int) -> list[Part]:
         """The parts, but for the rows of their inputs."""

@@ -63,13 +63,14 @@ class DeviceFeed(PrefetchingFeed):
                 torch.cuda.current_stream(self.device).synchronize()  # this thread has nothing better to do
         if not self.store.exchanges:
             give(parts, rows())
-        return Prepared(parts, partial(self._hand_over, rows))
+        return partial(self._handed_over, parts, rows)
 
-    def _hand_over(self, rows: Callable[[], list[Tensor]], parts: list[Part]) -> None:
+    def _handed_over(self, parts: list[Part], rows: Callable[[], list[Tensor]]) -> list[Part]:
         """Only the thread that computes exchanges rows with other devices."""
         if self.store.exchanges:
             give(parts, rows())
         used_here([[part.x, part] for part in parts])
+        return parts
 
 
 def _begin(begin_thread: Callable[[], None] | None, stream: torch.cuda.Stream | None) -> None:
