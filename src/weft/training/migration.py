@@ -6,7 +6,7 @@ trained whatever the steps are, and some may be dropped.
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -75,53 +75,11 @@ class TimeSteps:
         return sizes
 
 
-class Merging:
-    """Which time steps are dropped, found by trying: one more after each epoch for as long as epochs get faster.
+class Migration(Schedule):
+    """A part for each time step that is kept: after each epoch one more is dropped, for as long as epochs get faster.
 
     The first epoch of a process is judged by none, nor any by it: it is slower whatever it does, as all is touched first.
-    `by`: fewest (the step with the fewest seeds), random, or none.
     """
-
-    def __init__(self, steps: TimeSteps, by: str, seed: int) -> None:
-        self.steps, self._by, self._seed = steps, by, seed
-        self.settled = by == "none"
-        self._fastest: float | None = None
-        self._cold = True
-
-    def ended(self, seconds: float, seeds: dict[int, int]) -> None:
-        """An epoch took so long, its steps with so many seeds: drop one more, or take the last one back and settle."""
-        if self.settled or self._cold:
-            self._cold = False
-            return
-        if self._fastest is not None and seconds >= self._fastest:
-            self.steps.dropped.pop()
-            self.settled = True
-            return
-        self._fastest = seconds
-        kept = self.steps.kept
-        if len(kept) == 1:
-            self.settled = True
-        elif self._by == "fewest":
-            self.steps.dropped.append(min(kept, key=lambda step: (seeds[step], step)))
-        else:
-            ranks = hashes(np.array(kept), Stream.MERGE, self._seed, len(kept))
-            self.steps.dropped.append(kept[int(ranks.argmin())])
-
-    def state(self) -> ScheduleState:
-        """All that a checkpoint must say."""
-        return ScheduleState(
-            workers=self.steps.workers, dropped=list(self.steps.dropped), settled=self.settled, fastest=self._fastest
-        )
-
-    def restore(self, state: ScheduleState | None) -> None:
-        """Go on from a checkpoint, if it was written by as many workers."""
-        if state is not None and state["workers"] == self.steps.workers and self._by != "none":
-            self.steps.dropped = list(state["dropped"])
-            self.settled, self._fastest = state["settled"], state["fastest"]
-
-
-class Migration(Schedule):
-    """A part for each time step that is kept; fewer are kept for as long as epochs get faster."""
 
     moves = True
 
@@ -130,23 +88,24 @@ class Migration(Schedule):
         model: nn.Module,
         comm: Communicator,
         homes: Callable[[np.ndarray], np.ndarray],
-        merging: Merging,
+        merge: str,
+        seed: int,
         together: bool,
         notify: Callable[[str], None],
         learned_by: Collection[object] = (),
     ) -> None:
         """`comm`: by which models travel. `homes`: the worker of each vertex. `together`: one fetch for all parts.
 
-        `learned_by`: what makes its loss, and may step.
+        `merge`: which steps are dropped: fewest (that with the fewest seeds), random, or none. `learned_by`: what makes its
+        loss, and may step.
         """
         super().__init__(stepping=(model, *learned_by))
         self._model, self._comm, self._homes, self._notify = model, comm, homes, notify
-        self.steps, self._merging, self.together = merging.steps, merging, together
+        self.steps, self._merge, self._seed, self.together = TimeSteps(comm.size), merge, seed, together
+        self.settled = merge == "none"
+        self._fastest: float | None = None  # seconds of an epoch
+        self._cold = True  # has no epoch ended?
         self._ran = False  # has any of the batch's parts run here?
-
-    @property
-    def settled(self) -> bool:  # type: ignore[override]
-        return self._merging.settled
 
     def count(self, examples: Examples) -> int:
         return len(self.steps.kept)
@@ -190,15 +149,39 @@ class Migration(Schedule):
         counts = Counter[int]()
         for batch in batches:
             counts.update({t: int(of.sum()) for t, of in self.steps.sizes(self._homes(batch.roots)).items()})
-        self._merging.ended(self._comm.decided(lambda: statistics.median(seconds)), counts)
+        self.judge(self._comm.decided(lambda: statistics.median(seconds)), counts)
         if self.settled:
             self._notify(f"models migrate in {len(self.steps.kept)} of {self._comm.size} time steps from now on")
 
+    def judge(self, seconds: float, seeds: Mapping[int, int]) -> None:
+        """An epoch took so long, its steps with so many seeds: drop one more, or take the last one back and settle."""
+        if self._cold:
+            self._cold = False
+            return
+        if self._fastest is not None and seconds >= self._fastest:
+            self.steps.dropped.pop()
+            self.settled = True
+            return
+        self._fastest = seconds
+        kept = self.steps.kept
+        if len(kept) == 1:
+            self.settled = True
+        elif self._merge == "fewest":
+            self.steps.dropped.append(min(kept, key=lambda step: (seeds[step], step)))
+        else:
+            ranks = hashes(np.array(kept), Stream.MERGE, self._seed, len(kept))
+            self.steps.dropped.append(kept[int(ranks.argmin())])
+
     def state(self) -> ScheduleState:
-        return self._merging.state()
+        return ScheduleState(
+            workers=self.steps.workers, dropped=list(self.steps.dropped), settled=self.settled, fastest=self._fastest
+        )
 
     def restore(self, state: ScheduleState | None) -> None:
-        self._merging.restore(state)
+        """Go on from a checkpoint, if it was written by as many workers."""
+        if state is not None and state["workers"] == self.steps.workers and self._merge != "none":
+            self.steps.dropped = list(state["dropped"])
+            self.settled, self._fastest = state["settled"], state["fastest"]
 
 
 def pass_on(model: nn.Module, comm: Communicator, by: int) -> None:

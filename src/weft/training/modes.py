@@ -35,7 +35,7 @@ from weft.quantities import as_size
 from weft.sampling import Batches, WholeBatch
 from weft.training.batches import Feed, PrefetchingFeed, Schedule, WholeGraphFeed
 from weft.training.fetching import fetch_rows
-from weft.training.migration import Merging, Migration, TimeSteps
+from weft.training.migration import Migration
 from weft.training.models import dtype_for
 from weft.training.objectives import Objective
 from weft.training.staging import DeviceFeed, Drawing, Span, drawing_on, lanes_of
@@ -208,9 +208,8 @@ class MiniBatchMode(Mode):
                 "no time steps are merged: batch normalisation is over each one's rows, so that the clock would say which "
                 "model comes out; set merge to have them merged nevertheless"
             )
-        merging = Merging(TimeSteps(self.comm.size), by, self.settings.optimisation.seed)
-        homes = team.owners.member_of
-        return Migration(model, self.comm, homes, merging, plan.gather == "batch", self.notify, besides)
+        homes, seed = team.owners.member_of, self.settings.optimisation.seed
+        return Migration(model, self.comm, homes, by, seed, plan.gather == "batch", self.notify, besides)
 
     def _fill(self, store: FeatureStore, team: TrainingTeam, schedule: Schedule, reads: np.ndarray | None) -> None:
         """Which feature rows a worker holds where it computes: slices of all, or those read most of what is not there."""

@@ -2,12 +2,13 @@
 
 import numpy as np
 import pytest
+from torch import nn
 
 from weft.errors import ConfigError
 from weft.exchange import Communicator
 from weft.plan import Plan, migrate
 from weft.training.batches import Schedule
-from weft.training.migration import Merging, TimeSteps
+from weft.training.migration import Migration, TimeSteps
 from weft.training.objectives import VertexExamples
 
 
@@ -102,38 +103,42 @@ def test_merging_spreads_a_step_as_in_the_papers_figure():
     assert counts() == {0: [5, 5, 5], 2: [3, 3, 3]}
 
 
+def migrating(workers, merge, seed=0):
+    return Migration(nn.Linear(2, 2), Communicator(0, workers), lambda ids: ids, merge, seed, False, print)
+
+
 def test_merging_goes_on_while_epochs_get_faster():
-    merging = Merging(TimeSteps(4), "fewest", 0)
-    merging.ended(30.0, {0: 9, 1: 5, 2: 7, 3: 6})
+    merging = migrating(4, "fewest")
+    merging.judge(30.0, {0: 9, 1: 5, 2: 7, 3: 6})
     assert not merging.steps.dropped  # the first epoch is slow anyhow
-    merging.ended(10.0, {0: 9, 1: 5, 2: 7, 3: 6})
+    merging.judge(10.0, {0: 9, 1: 5, 2: 7, 3: 6})
     assert merging.steps.dropped == [1]
-    merging.ended(8.0, {0: 10, 2: 9, 3: 8})
+    merging.judge(8.0, {0: 10, 2: 9, 3: 8})
     assert merging.steps.dropped == [1, 3]
-    restored = Merging(TimeSteps(4), "fewest", 0)
+    restored = migrating(4, "fewest")
     restored.restore(merging.state())
-    restored.ended(20.0, {0: 10, 2: 9, 3: 8})
+    restored.judge(20.0, {0: 10, 2: 9, 3: 8})
     assert restored.steps.dropped == [1, 3]
     for one in (merging, restored):
-        one.ended(8.5, {0: 14, 2: 13})
+        one.judge(8.5, {0: 14, 2: 13})
         assert one.steps.dropped == [1]  # the last one was not faster: it is taken back
         assert one.settled
-        one.ended(1.0, {})
+        one.ended_epoch([1.0], [])
         assert one.steps.dropped == [1]
 
 
 def test_merging_ends_with_one_step_and_begins_anew_on_other_workers():
-    merging = Merging(TimeSteps(2), "random", 5)
+    merging = migrating(2, "random", 5)
     for _ in range(2):
-        merging.ended(2.0, {})
+        merging.judge(2.0, {})
     assert len(merging.steps.dropped) == 1
-    merging.ended(1.0, {})
+    merging.judge(1.0, {})
     assert merging.settled
-    other = Merging(TimeSteps(3), "random", 5)
+    other = migrating(3, "random", 5)
     other.restore(merging.state())
     assert not other.settled
     assert not other.steps.dropped
-    assert Merging(TimeSteps(3), "none", 0).settled
+    assert migrating(3, "none").settled
 
 
 def test_a_plan_that_migrates_needs_seeds_at_home_and_whole_neighbourhoods():
