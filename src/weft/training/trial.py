@@ -106,48 +106,45 @@ class Timed:
         return other.lead(self) > _DOUBT * max(_SURE, math.hypot(self.error, other.error))
 
 
-class BatchTimes:
-    """The batches of a plan's turn, which is looked at from time to time; those at its start do not count."""
+class Turns:
+    """Plans that are in use one after the other: the batches of the present one's turn, looked at from time to time.
 
-    def __init__(self, cold: int) -> None:
+    Those at its start do not count; of the plan that a run starts by these are more, for all is touched first.
+    """
+
+    def __init__(self, batches: int, change: float) -> None:
+        """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan."""
+        self.batches, self.change = batches, change
+        self._start(min(batches, _COLD))
+
+    def begin(self, plan: Plan) -> None:
+        """Another plan is in use from now on: some batches were prepared while nothing was computed, one is the first."""
+        self._start(plan.prefetch + 2)
+
+    def _start(self, cold: int) -> None:
         self._cold, self._next = cold, cold + _LOOK  # how many there will be when it is looked at
         self._steps: list[float] = []
 
-    @classmethod
-    def at_start(cls, batches: int) -> "BatchTimes":
-        """Of the plan that a run, with so many batches in an epoch, starts by: all is touched first."""
-        return cls(min(batches, _COLD))
-
-    @classmethod
-    def after_change(cls, plan: Plan) -> "BatchTimes":
-        """Of a plan that is changed to: some batches were prepared while nothing was computed, and one is the first."""
-        return cls(plan.prefetch + 2)
-
-    def add(self, seconds: float) -> bool:
-        """A batch took so long: is it time to look?"""
+    def looks(self, seconds: float) -> bool:
+        """A batch took so long: is it time to decide?"""
         self._steps.append(seconds)
         return len(self._steps) >= self._next
 
     def wait(self) -> None:
-        """Look again some batches later."""
+        """Decide some batches later."""
         self._next = len(self._steps) + _LOOK
 
-    @property
-    def counts(self) -> bool:
-        """Does the last batch count?"""
-        return len(self._steps) > self._cold
-
-    def of(self, prediction: Prediction) -> Timed:
-        """What they tell of the plan."""
+    def _timed(self, prediction: Prediction) -> Timed:
+        """What batches tell of the plan in use."""
         return Timed.of(prediction, self._steps[self._cold :])
 
-    def tells(self, timed: Timed) -> bool:
+    def _tells(self, timed: Timed) -> bool:
         """Is that well known by now, or are they enough anyhow?"""
         counted = len(self._steps) - self._cold
         return counted >= _MANY or (counted >= _FEW and timed.error <= _SURE)
 
 
-class Trial:
+class Trial(Turns):
     """What batches of the plan in use are found to take, and then of each of its rivals, as many as a run pays for.
 
     The first worker's clock and decisions count; the others only know when it decides (`looks`).
@@ -161,27 +158,20 @@ class Trial:
         off: float,
         keep: Callable[[Mapping[Plan, float]], None] = lambda took: None,
     ) -> None:
-        """`batches`: of an epoch. `change`: seconds that it takes to get ready for another plan.
-
-        `off`: how far predictions are off beside each other, as a share. `keep` gets what plans took over that.
-        """
-        self.rivals, self.batches, self.change, self._off, self.keep = rivals, batches, change, off, keep
+        """`off`: how far predictions are off beside each other, as a share. `keep` gets what plans took over that."""
+        super().__init__(batches, change)
+        self.rivals, self._off, self.keep = rivals, off, keep
         self._waiting = list(rivals)
         self.tried: list[Timed] = []
-        self._times = BatchTimes.at_start(batches)
-
-    def looks(self, seconds: float) -> bool:
-        """A batch took so long: is it time to decide?"""
-        return self._times.add(seconds)
 
     def decide(self, present: Prediction, left: int) -> Turn | None:
         """Who goes on, where so many batches of the run are left; None: the present plan's turn is not over."""
-        timed = self._times.of(present)
+        timed = self._timed(present)
         expected = min((one.seconds for one in self.tried), default=present.seconds / self.batches)
         hopeless = timed.seconds > _HOPELESS * expected
         if hopeless and not self.tried:  # whoever watches epochs will look into it
             return None
-        if not (self._times.tells(timed) or hopeless or any(map(timed.behind, self.tried))):
+        if not (self._tells(timed) or hopeless or any(map(timed.behind, self.tried))):
             return None
         if not self.tried:
             self._waiting = self._waiting[: self._affordable(timed, left)]
@@ -193,13 +183,6 @@ class Trial:
         if len(self.tried) > 1 and not hopeless:
             self.keep({one.prediction.plan: one.seconds / one.prediction.seconds for one in self.tried})
         return self._ended(timed, left)
-
-    def go_on(self, present: Prediction | None) -> None:
-        """The turn goes on for some batches; or (not None) that of another plan begins."""
-        if present is None:
-            self._times.wait()
-        else:
-            self._times = BatchTimes.after_change(present.plan)
 
     def _ended(self, present: Timed, left: int) -> Turn:
         """The fastest for what is left; but the first one, where that may be chance."""
@@ -254,37 +237,30 @@ def short(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds:.2g} s"
 
 
-class Settling:
+class Settling(Turns):
     """Which plan goes on, as predictions come nearer to what batches take.
 
-    `learner`: what learns from batches, by all workers together. `batches`: of an epoch. `change`: seconds that it takes to
-    get ready for another plan.
+    `learner`: what learns from batches, by all workers together.
     """
 
     def __init__(self, learner: "Replanner", batches: int, change: float) -> None:
-        self.learner, self.batches, self._change = learner, batches, change
-        self._times = BatchTimes.at_start(batches)
+        super().__init__(batches, change)
+        self.learner = learner
         self.measured: dict[Plan, float] = {}  # seconds of an epoch
 
     def begin(self, plan: Plan) -> None:
-        """Another plan is in use from now on."""
-        self._times = BatchTimes.after_change(plan)
+        super().begin(plan)
         self.learner.begin()
 
     def looks(self, seconds: float) -> bool:
-        """A batch took so long: is it time to decide?"""
-        due = self._times.add(seconds)
-        self.learner.stepped(seconds, self._times.counts)
+        due = super().looks(seconds)
+        self.learner.stepped(seconds, counts=len(self._steps) > self._cold)
         return due
 
     def usual(self, present: Prediction) -> float | None:
         """Seconds of an epoch by the plan in use; None: more batches are to tell."""
-        timed = self._times.of(present)
-        return timed.seconds * self.batches if self._times.tells(timed) else None
-
-    def wait(self) -> None:
-        """Decide some batches later."""
-        self._times.wait()
+        timed = self._timed(present)
+        return timed.seconds * self.batches if self._tells(timed) else None
 
     def turn(self, answer: Answer, present: Prediction, usual: float, left: float) -> Turn:
         """Who goes on, of a refined answer, for so many epochs more; with seconds, if it is settled.
@@ -298,7 +274,7 @@ class Settling:
             return self.measured.get(one.plan, one.seconds * usual / now)
 
         def rest(one: Prediction) -> float:
-            return expected(one) * left + (one.plan != present.plan) * (self._change + one.once)
+            return expected(one) * left + (one.plan != present.plan) * (self.change + one.once)
 
         rivals = [one for one in answer.predictions if one.excluded is None and one.plan.wire == present.plan.wire]
         if len(self.measured) >= _MOST:

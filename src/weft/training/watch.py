@@ -154,11 +154,11 @@ class Watch:
             return None
         decision = comm.decided(lambda: self._turn(trial, left))
         if decision is None:
-            trial.go_on(None)
+            trial.wait()
             return None
         plan, before = Plan.from_dict(decision["plan"]), self.prediction.plan
         self.prediction = next((one for one in self._field if one.plan == plan), self.prediction)
-        trial.go_on(self.prediction)
+        trial.begin(self.prediction.plan)
         self.trial = None if decision["over"] else trial
         return Change(None if plan == before else plan, decision["text"]) if decision["text"] else None
 

@@ -135,7 +135,7 @@ def test_filling_a_cache_again_has_to_pay():
         assert run.go(20).plan == stays
     tried = Trial([], BATCHES, 0.0, OFF)
     for prediction, seconds in ((predicted(GDP, 1.0), 0.1), (cached, 0.092), (predicted(SNP, 1.02), 0.099)):
-        tried.go_on(prediction)
+        tried.begin(prediction.plan)
         assert [tried.looks(seconds) for _ in range(12)][-1]
         turn = tried.decide(prediction, left=100)
     assert turn.prediction.plan == SNP  # 100 batches save 0.8 s
@@ -171,9 +171,9 @@ def test_what_is_much_slower_is_not_tried_for_long():
             steps += 1
             if trial.looks(mean * rng.uniform(0.7, 1.3)):
                 turn = trial.decide(present, left=10_000)
-                trial.go_on(None)
+                trial.wait()
         counts.append(steps)
-        trial.go_on(turn.prediction)
+        trial.begin(turn.prediction.plan)
     assert turn.prediction.plan == GDP and turn.seconds is not None
     assert counts[0] > 30 and counts[1] <= 16
 
@@ -194,7 +194,7 @@ def test_noisy_batches_are_timed_for_longer():
             if trial.looks(rng.uniform(1 - noise, 1 + noise)):
                 if trial.decide(predicted(GDP, 10.0), left=1000) is not None:
                     return step
-                trial.go_on(None)
+                trial.wait()
 
     assert ended(0.001) == BATCHES + 8 < ended(0.1) < ended(0.9) == BATCHES + 40
 
@@ -209,9 +209,9 @@ def test_a_lead_that_may_be_chance_changes_nothing():
                 turn = trial.decide(present, left=10_000)
                 if turn is not None:
                     break
-                trial.go_on(None)
+                trial.wait()
         present = turn.prediction
-        trial.go_on(present)
+        trial.begin(present.plan)
     first, other = trial.tried
     assert abs(other.lead(first)) < 0.1 and turn.prediction.plan in (GDP, SPLIT)
     assert turn.text.startswith("plans tried") and "±" in turn.text
