@@ -64,7 +64,7 @@ def trainer_for(
     tell: Callable[[Event], None] = listen if listen and world.rank == 0 else (lambda event: None)
     check_alike(world, graph, settings)
     with _aside(world):
-        cluster, keep = _cluster(settings, world, tell)
+        cluster, keep = _cluster(settings, world, lambda text: tell(Notice(text)))
         with world.during("planning"):
             planner = planner_for(settings, graph, model, world, objective, cluster)
             answer = _answer(planner, cluster, world)
@@ -81,7 +81,7 @@ def expected(graph: Graph, settings: Settings, world: World, tell: Callable[[str
     check_alike(world, graph, settings)
     model, objective = make_model(settings, graph), objective_for(graph, settings)
     with _aside(world):
-        cluster, _ = _cluster(settings, world, lambda event: tell(event.text) if isinstance(event, Notice) else None)
+        cluster, _ = _cluster(settings, world, tell)
         planner = planner_for(settings, graph, model, world, objective, cluster)
         if settings.plan.name == "auto":
             return _answer(planner, cluster, world).best
@@ -145,7 +145,7 @@ def measured_cluster(
     return rehearse(world, cluster, rounds, progress)
 
 
-def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:
+def _cluster(settings: Settings, world: World, tell: Callable[[str], None]) -> tuple[Cluster, Keep]:
     """The cluster, with the devices that this run computes on, as they are known or measured now; and what keeps it."""
     cluster, keep = _known_cluster(settings, world, tell)
     device = device_of(settings.parallel.device, world)
@@ -158,30 +158,28 @@ def _cluster(settings: Settings, world: World, tell: Callable[[Event], None]) ->
     return known, keep
 
 
-def _known_cluster(settings: Settings, world: World, tell: Callable[[Event], None]) -> tuple[Cluster, Keep]:
+def _known_cluster(settings: Settings, world: World, tell: Callable[[str], None]) -> tuple[Cluster, Keep]:
     """The cluster of the settings' file; without one, as it was kept or is looked at now. And what keeps it."""
     with world.during("measuring"):
         if settings.parallel.cluster is not None:
             cluster = described(settings.parallel.cluster, world.workers)
             return cluster if cluster.work else _with_prior(cluster, settings, world, tell), _nowhere
-        kept = KeptCluster(world, lambda text: tell(Notice(text)))
+        kept = KeptCluster(world, tell)
         known, start = kept.read(), time.perf_counter()
         if known is None:
             known = _with_prior(probe_briefly(world), settings, world, tell)
             said = kept.write(known)
-            tell(Notice(f"looked at links and processors, in all for {time.perf_counter() - start:.1f} s: {said}"))
+            tell(f"looked at links and processors, in all for {time.perf_counter() - start:.1f} s: {said}")
         return known, kept.write
 
 
-def _with_prior(cluster: Cluster, settings: Settings, world: World, tell: Callable[[Event], None]) -> Cluster:
+def _with_prior(cluster: Cluster, settings: Settings, world: World, tell: Callable[[str], None]) -> Cluster:
     """The cluster with work at what it takes elsewhere."""
     found = prior(world)
     then = "refined while training" if settings.parallel.watch else "left at that, as --no-watch says"
     tell(
-        Notice(
-            f"what work takes is not known here yet: taken from {found.machine}, {found.near:.2f} times as long "
-            f"({found.far:.2f} where it waits for memory), and {then}; `weft probe` measures it"
-        )
+        f"what work takes is not known here yet: taken from {found.machine}, {found.near:.2f} times as long "
+        f"({found.far:.2f} where it waits for memory), and {then}; `weft probe` measures it"
     )
     return replace(cluster, work=found.work, rounds=0)
 

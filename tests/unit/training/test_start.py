@@ -7,7 +7,7 @@ import pytest
 
 from weft.plan import Settings
 from weft.planner import KINDS, Cluster, Host, Prior, kept, write_cluster
-from weft.training import Notice, start
+from weft.training import start
 
 MEASURED = Cluster(
     (Host("h1", 125e6, 1e9), Host("h2", 125e6, 1e9)), 0.001, 1e-5, 1e9, dict.fromkeys(KINDS, 0.5), measured=0.0
@@ -33,10 +33,10 @@ def clusters(ranks, tmp_path, monkeypatch):
         told = []
 
         def work(world):
-            return start._cluster(Settings.of(**options), world, told.append if world.rank == 0 else lambda event: None)
+            return start._cluster(Settings.of(**options), world, told.append if world.rank == 0 else lambda text: None)
 
         found = [cluster for cluster, _ in ranks(2, work, hosts=[0, 1])]
-        return found, [event.text for event in told if isinstance(event, Notice)], len(looks)
+        return found, told, len(looks)
 
     return run
 
