@@ -20,6 +20,7 @@ from weft.plan import Settings, plan_of
 from weft.planner import Planner, Workers
 from weft.sampling import Batches, NeighborSampler, dealt
 from weft.training import Trainer, loader, make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 VERTICES, FANOUTS, SEED, BATCH = 400, (4, 3), 5, 40
@@ -128,7 +129,7 @@ def test_the_planner_expects_about_the_hits_of_epochs_that_it_has_not_seen(graph
     plan, workers, hosts, _ = CASES[case]
     graph, host = open_graph(graphs / str(workers)), (np.arange(workers) * hosts // workers).tolist()
     settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH // workers, seed=SEED, threads=1, cache=0.1)
-    task = task_of(settings, 2, BATCH, workers=workers, on_device=True)
+    task = task_of(settings, 2, BATCH, objective_for(graph, settings), workers=workers, on_device=True)
     space = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), host)).space
     _, expected, _ = space.cached(plan_of(f"{plan} cache=10%", 2))
     total = ranks(workers, train, graphs, plan, 0.1, (1, 2), hosts=host)[0][2]
@@ -175,7 +176,7 @@ def test_the_planner_expects_about_the_hits_of_a_hosts_cache(graphs, ranks, devi
     plan, hosts = TOGETHER[case]
     graph, workers = open_graph(graphs / str(len(hosts))), len(hosts)
     settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=BATCH // workers, seed=SEED, threads=1, cache=0.1)
-    task = task_of(settings, 2, BATCH, workers=workers, on_device=True)
+    task = task_of(settings, 2, BATCH, objective_for(graph, settings), workers=workers, on_device=True)
     space = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), list(hosts))).space
     met, lent = space.cached(plan_of(f"{plan} cache=10% cache_per=host", 2))[1:]
     alone = space.cached(plan_of(f"{plan} cache=10%", 2))[1]

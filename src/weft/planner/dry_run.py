@@ -19,9 +19,8 @@ from weft.placements import OWNER, Position, View, checked_moves
 from weft.plan import Plan
 from weft.planner.counts import HOME, SPREAD, STATES, CountedBatch, Counts, Drawn, Key, PlacedHop, needed_of, ways
 from weft.planner.reads import InputReads, Members, each_once
-from weft.planner.task import PlannedExamples, PlannedSeeds, Sampling, Workers
+from weft.planner.task import PlannedExamples, Sampling, Workers
 from weft.sampling import (
-    Batches,
     Block,
     Sampler,
     balance_seeds,
@@ -307,17 +306,17 @@ class DryRun:
         sampling: Sampling,
         workers: Workers,
         costs: RowCosts,
+        examples: Sequence[Callable[..., PlannedExamples]],
         group: str = "all",
         caches: Sequence[float] = (),
         on_device: bool = False,
         of_host: bool = False,
         cache_by: str = Plan.cache_by,
         slack: float = Plan.slack,
-        examples: Sequence[Callable[..., PlannedExamples]] | None = None,
     ) -> None:
-        """`group`, `cache_by`, `slack`: as plans say it. `caches`: sizes that plans may have, besides none.
+        """`examples`: as the task has them. `group`, `cache_by`, `slack`: as plans say it.
 
-        `on_device`: are they there? `of_host`: may devices share one? `examples`: as the task has them.
+        `caches`: sizes that plans may have, besides none. `on_device`: are they there? `of_host`: may devices share one?
         """
         self._graph, self._cache_by, self._workers, self._examples = graph, cache_by, workers, examples
         self._layers = len(sampling.fanouts)
@@ -325,11 +324,7 @@ class DryRun:
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         self._parts = sampling.parts
-        given = sampling.sizes
-        if given is None:
-            self._order = Batches(graph.seeds("train"), graph.original_ids, sampling.batch_size, sampling.seed)
-            given = [*map(len, self._order.of(0))]
-        self._of_epoch = given
+        self._of_epoch = [of_batch().size for of_batch in examples]
         of_hosts = {tuple(sorted(mates)) for mates in workers.near}
         by_host = sorted(of_hosts, key=lambda members: workers.hosts[members[0]])
         self._teams = {"all": [tuple(range(len(workers.hosts)))], "host": by_host}[group]
@@ -440,7 +435,7 @@ class DryRun:
 
     def _dealt(self, epoch: int, number: int) -> list[PlannedExamples]:
         """The examples of a batch that each team gets."""
-        whole = PlannedSeeds(self._order.of(epoch)[number]) if self._examples is None else self._examples[number](epoch)
+        whole = self._examples[number](epoch)
         if len(self._teams) == 1:
             return [whole]
         turns = dealt(whole.size, self._shares)

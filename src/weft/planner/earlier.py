@@ -58,7 +58,7 @@ class Earlier:
         self._comm, self._device, self._depth = workers.comm, workers.device, len(shapes)
         code, folder = code_of(model), None if task.anew else cache_folder()
         sizes = [f"{size:.1e}" for shape in shapes for size in vars(shape).values()]  # other seeds reach about as many
-        drawn = task.sampling and replace(task.sampling, seed=0, sizes=None)
+        drawn = task.sampling and replace(task.sampling, seed=0)
         of_task = drawn, task.dtype, task.sample_on, graph.num_vertices, graph.num_features, sizes
         of_machine = traits_of_machine(), str(workers.device), workers.threads, torch_geometric.__version__
         mine = number_of((code, _described(model), of_task, of_machine))

@@ -39,11 +39,11 @@ class KeptCounts:
         """`how`: all else that counts hang on. With workers that are here, all of them call this together."""
         self._comm, folder, number = workers.comm or Communicator(), cache_folder(), 0
         if workers.comm is not None and folder is not None and not task.anew and _is_known(graph, sampling):
-            seeds = _sum_of_seeds(task, sampling)
+            seeds = _sum_of_seeds(task)
             owners = workers.owners.bounds.tolist(), workers.owners.shares.tolist(), list(workers.hosts)
             of_graph = graph.checksum, graph.num_vertices, graph.num_edges, _rows_of(graph)
             software = __version__, _kernels.COMMIT, np.__version__, [kind.name for kind in all_placements()]
-            drawn = replace(sampling, sizes=None, loaders=0), list(sampling.sizes or [])
+            drawn = replace(sampling, loaders=0)
             number = seeds and number_of((seeds, owners, of_graph, software, drawn, task.on_device, how))
         numbers = {*numbers_of_all(number, self._comm)}  # none is kept where one of them may not, or has another graph
         self._folder = folder if len(numbers) == 1 and number else None
@@ -99,10 +99,8 @@ def _rows_of(graph: Graph) -> tuple[object, ...]:
     return features.shape, str(features.dtype), getattr(features, "widths", np.zeros(0)).tolist()
 
 
-def _sum_of_seeds(task: Task, sampling: Sampling) -> int:
+def _sum_of_seeds(task: Task) -> int:
     """Of the vertices of all batches that may be looked at; 0: they are not told by their vertices."""
-    if task.examples is None:
-        return 0
     found = 1
     makes: list[Callable[..., PlannedExamples]] = [*task.examples]
     if len(makes) == 1:  # the next epoch's is looked at besides
@@ -111,7 +109,7 @@ def _sum_of_seeds(task: Task, sampling: Sampling) -> int:
         examples = make()
         if examples.needed is not None:
             return 0
-        found = zlib.crc32(examples.vertices.astype(np.int64).tobytes(), found)
+        found = zlib.crc32(np.append(examples.vertices, examples.size).astype(np.int64).tobytes(), found)
     return found + 1
 
 

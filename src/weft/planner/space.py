@@ -340,11 +340,11 @@ class MiniBatches(Space):
         self._groups = self.choices["group"] if several or "group" in task.choices else ("all",)
         costs = crossing_costs(self.convolutions, graph.features)
         of_caches = self.choices["cache"], task.on_device, self._of_hosts, self.choices["cache_by"][0]
-        more = self.choices["slack"][0], task.examples
+        how = *of_caches, self.choices["slack"][0]
         self._runs = {
-            group: DryRun(graph, sampling, workers, costs, group, *of_caches, *more) for group in self._groups
+            group: DryRun(graph, sampling, workers, costs, task.examples, group, *how) for group in self._groups
         }
-        kept = KeptCounts(graph, task, sampling, workers, costs, self._groups, *of_caches, more[0])
+        kept = KeptCounts(graph, task, sampling, workers, costs, self._groups, *how)
         self.counts = kept.found(self._runs, progress)
         self.learn(model)
 

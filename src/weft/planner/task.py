@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -39,24 +39,6 @@ class PlannedExamples(Protocol):
         """Some of them: a mask."""
 
 
-class PlannedSeeds(NamedTuple):
-    """Training vertices as examples, each by itself."""
-
-    vertices: np.ndarray
-    needed: None = None
-
-    @property
-    def size(self) -> int:
-        return len(self.vertices)
-
-    @property
-    def roots(self) -> np.ndarray:
-        return self.vertices
-
-    def take(self, chosen: np.ndarray) -> "PlannedSeeds":
-        return PlannedSeeds(self.vertices[chosen])
-
-
 @dataclass(frozen=True)
 class Sampling:
     """How mini-batches are drawn and prepared."""
@@ -69,7 +51,6 @@ class Sampling:
     weighted: bool = False
     seed: int = 0
     loaders: int = 2  # threads that prepare batches
-    sizes: Sequence[int] | None = None  # how many examples each batch of an epoch has; None: of the training vertices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +68,7 @@ class Task:
     sample_on: str = "cpu"  # where these draw neighbours: the cpu, the device, or auto: there, if lists fit
     threads: int = 1  # that each worker trains with; 0: as many as its host has processors for it
     anew: bool = False  # are layers to be timed, though an earlier run may have kept what they cost?
-    # Of each batch, in the first epoch or a given one; None: vertices, each by itself.
-    examples: Sequence[Callable[..., PlannedExamples]] | None = None
+    examples: Sequence[Callable[..., PlannedExamples]] = ()  # of each batch, in the first epoch or a given one
     choices: Choices = field(default_factory=dict)  # what is decided of the plan; the planner chooses other fields
 
 

@@ -273,8 +273,6 @@ def _variant(model: nn.Module) -> Decoupled | None:
 
 def needed_on_graph(task: Task, workers: Workers) -> np.ndarray | None:
     """How many rows of others the loss needs, [worker, other]: of the workers here. None: none, ever."""
-    if task.examples is None:
-        return None
     owners, whole = workers.owners, task.examples[0]()
     needed = whole.take(np.isin(owners.member_of(whole.roots), workers.here)).needed
     return None if needed is None else needed_of(needed, owners.member_of, owners.size)

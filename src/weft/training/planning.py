@@ -29,7 +29,7 @@ def task_of(
     settings: Settings,
     depth: int,
     batch: int,
-    objective: Objective | None = None,
+    objective: Objective,
     workers: int = 1,
     on_device: bool = False,
     kernels: bool = True,
@@ -37,18 +37,18 @@ def task_of(
 ) -> Task:
     """What the planner needs to know of a run; `batch`: the seeds of all workers' batches.
 
-    `objective`: what is learned; None: a figure of each training vertex. `features`: those that are trained on.
-    `kernels`: have devices kernels in Triton, by which neighbours are drawn there?
+    `objective`: what is learned. `features`: those that are trained on. `kernels`: have devices kernels in Triton, by which
+    neighbours are drawn there?
     """
     halves = features is None or not lost_as_half(features)  # numbers that the model may look up
     sampling, fanouts, parts = None, settings.fanouts_for(depth), settings.parallel.micro_batches
     if settings.sampling.full_graph:
         title = f"{depth} layers, the full graph on {workers} workers"
-        examples = None if objective is None else objective.first_epoch(None)
+        examples = objective.first_epoch(None)
     else:
         drawn = ",".join("full" if fanout < 0 else str(fanout) for fanout in fanouts)
         title = f"fanouts {drawn}, batches of {batch:,} on {workers} workers"
-        examples = None if objective is None else objective.first_epoch(batch, parts)
+        examples = objective.first_epoch(batch, parts)
         sampling = Sampling(
             fanouts=tuple(fanouts),
             batch_size=max(1, batch // parts),
@@ -58,7 +58,6 @@ def task_of(
             weighted=settings.sampling.weighted,
             seed=settings.optimisation.seed,
             loaders=lanes_of(settings, workers, on_device),
-            sizes=None if examples is None else [of_batch().size for of_batch in examples],
         )
     sample_on = settings.parallel.sample_on
     few = sample_on == "device" or max(fanouts, default=0) <= DeviceLists.unasked  # as training decides it
@@ -71,7 +70,7 @@ def task_of(
         on_device=on_device,
         halves=halves,
         threads=settings.parallel.threads,
-        labels=0.0 if objective is None or objective.labels is None else float(objective.labels.nbytes),
+        labels=0.0 if objective.labels is None else float(objective.labels.nbytes),
         sample_on=sample_on if on_device and kernels and few else "cpu",
         choices=_choices(settings, depth, halves),
         examples=examples,

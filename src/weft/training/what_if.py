@@ -177,10 +177,9 @@ def _unread(features: Features | None, types: np.ndarray | None, folder: Path) -
 
 def _of_first(task: Task, first: int, batch: int, examples: int) -> Task:
     """The same with the first batches of an epoch alone; for more epochs, so that caches pay as in those of all examples."""
-    sampling = task.sampling
-    assert sampling is not None and sampling.sizes is not None
-    sampling = replace(sampling, sizes=sampling.sizes[: first * min(batch, sampling.parts)])
-    return replace(task, sampling=sampling, epochs=round(task.epochs * examples / (first * batch)))
+    assert task.sampling is not None
+    some = task.examples[: first * min(batch, task.sampling.parts)]
+    return replace(task, examples=some, epochs=round(task.epochs * examples / (first * batch)))
 
 
 def partitioned_anew(graph: Graph, workers: int, scaled: bool) -> bool:

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -27,6 +28,10 @@ from weft.plan import (
 )
 from weft.plan.groups import FIELDS
 from weft.training.planning import task_of
+
+NOTHING = SimpleNamespace(
+    first_epoch=lambda *how: [], labels=None
+)  # is learned: what plans may choose of hangs on settings
 
 
 def each(keys, of):
@@ -192,7 +197,7 @@ def has_an_effect_or_is_refused(key, scope, plan, model, task):
     settings, found = made(scope, plan, model, task, **given)
     assert settings[key] == (Path(OTHER[key]) if isinstance(settings[key], Path) else OTHER[key])
     if PLACES[key][0] == "plan" and plan == "auto":
-        task_given = task_of(settings, 2, 64)
+        task_given = task_of(settings, 2, 64, NOTHING)
         assert task_given.choices[key] == ((5, 4, 3, 2, 1, 0) if key == "prefetch" else (OTHER[key],))
     elif PLACES[key][0] == "plan" and not (key == "seeds" and found.seeds == made(scope, plan, model, task)[1].seeds):
         assert found != made(scope, plan, model, task, **needed)[1]
@@ -246,11 +251,11 @@ def test_what_is_off_may_be_said_to_be_off(key):
 def may_be_said_to_be_off(key, scope, plan, model, task):
     settings, found = made(scope, plan, model, task, **{key: OFF[key]})
     assert settings[key] == OFF[key]
-    choices = task_of(settings, 2, 64).choices
+    choices = task_of(settings, 2, 64, NOTHING).choices
     if not has_effect(key, scope, plan, model, task):  # nor does it change anything
         plain, usual = made(scope, plan, model, task)
         assert found == usual
-        assert choices in (task_of(plain, 2, 64).choices, {key: (getattr(usual, key, None),)})
+        assert choices in (task_of(plain, 2, 64, NOTHING).choices, {key: (getattr(usual, key, None),)})
     elif PLACES[key][0] == "plan" and key != "seeds":
         assert getattr(found, key) == OFF[key] or plan == "auto"
         assert plan != "auto" or choices[key][0] == OFF[key]
@@ -289,8 +294,8 @@ def test_given_though_as_usual():
     ):
         plan_named(Settings.of(plan="split", merge="fewest"), 2)
     settings = Settings.of(group="all", topology="replicated")
-    assert task_of(settings, 2, 64).choices == {"group": ("all",), "topology": ("replicated",)}
-    assert task_of(Settings(), 2, 64).choices == {}
+    assert task_of(settings, 2, 64, NOTHING).choices == {"group": ("all",), "topology": ("replicated",)}
+    assert task_of(Settings(), 2, 64, NOTHING).choices == {}
 
 
 @pytest.mark.parametrize(

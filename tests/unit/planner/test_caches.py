@@ -11,6 +11,7 @@ from weft.plan import Settings, plan_of
 from weft.planner import Planner, Workers, model_cost
 from weft.planner.space import layers_of
 from weft.training import make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 SLOW = 1e5  # bytes a second
@@ -32,7 +33,9 @@ def planned(graph):  # noqa: F811
         options |= {"memory": limit} if limit else {}
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
         workers = Workers(Owners(graph.bounds), list(hosts), memory=memory)
-        return Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), workers)
+        return Planner(
+            graph, make_model(settings, graph), task_of(settings, 2, 120, objective_for(graph, settings)), workers
+        )
 
     return planned
 

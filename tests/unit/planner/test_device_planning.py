@@ -204,7 +204,7 @@ def described(request):
     of = request.getfixturevalue("graph")
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
     bounds = np.linspace(0, of.num_vertices, 5).astype(np.int64)
-    task = task_of(settings, 2, 240, workers=4, on_device=True)
+    task = task_of(settings, 2, 240, objective_for(of, settings), workers=4, on_device=True)
     planner = Planner(of, make_model(settings, of), task, Workers(Owners(bounds), [0, 0, 1, 1]))
     hosts = tuple(Host(f"h{n}", 12.5e9, 1e12, 2, 8.0) for n in range(2))
     return planner, Cluster(hosts, 50e-6, 20e-6, 5e9, two_hosts(1e9).work, device=DEVICE)
@@ -249,16 +249,17 @@ def test_labels_of_all_vertices_are_on_each_device(described, graph):  # noqa: F
     assert more == pytest.approx(1e9, rel=1e-3)
 
 
-def test_fanouts_that_devices_do_not_draw_unasked_are_not_planned_for_there():
-    for given, where in (({"fanouts": (4, 2000)}, "cpu"), ({"fanouts": (4, 2000), "sample_on": "device"}, "device")):
-        assert task_of(Settings.of(**given), 2, 240, on_device=True).sample_on == where
-    assert task_of(Settings.of(fanouts=(4, 1024)), 2, 240, on_device=True).sample_on == "auto"
+def test_fanouts_that_devices_do_not_draw_unasked_are_not_planned_for_there(graph):  # noqa: F811
+    cases = ({"fanouts": (4, 2000)}, "cpu"), ({"fanouts": (4, 2000), "sample_on": "device"}, "device")
+    for given, where in (*cases, ({"fanouts": (4, 1024)}, "auto")):
+        settings = Settings.of(**given)
+        assert task_of(settings, 2, 240, objective_for(graph, settings), on_device=True).sample_on == where
 
 
 def test_lists_that_a_device_has_no_room_for_say_who_else_draws(graph):  # noqa: F811
     few = {"hidden": 2, "fanouts": (1, 1), "batch_size": 1, "threads": 1, "cache": 0.0, "prefetch": 0}
     settings = Settings.of(**few, sample_on="device", topology="partitioned")
-    task = task_of(settings, 2, 2, workers=2, on_device=True)
+    task = task_of(settings, 2, 2, objective_for(graph, settings), workers=2, on_device=True)
     planner = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds), [0, 1]))
     spans = pairwise(graph.bounds.tolist())
     least = max(DeviceLists.nbytes(graph, span) for span in spans)

@@ -16,6 +16,7 @@ from weft.planner import Sampling, Workers, dry_run
 from weft.planner.counts import HOME, SPREAD, STATES, Key, PlacedHop
 from weft.planner.dry_run import DryRun
 from weft.sampling import Batches, NeighborSampler, dealt
+from weft.training.objectives import VertexExamples
 
 FANOUTS, WORKERS = (3, 2), 3
 COSTS = [(10.0, 7.0), (5.0, 6.0)]
@@ -80,10 +81,17 @@ def pushed(found, key):
     return found.batch.moves[PlacedHop(key, placement_named("push"), above, "owner" if key.layer else "input")]
 
 
+def dry(graph, size, workers, *how, **more):
+    """A dry run of batches of so many training vertices."""
+    order = Batches(graph.seeds("train"), graph.original_ids, size, 0)
+    examples = [lambda epoch=0, at=at: VertexExamples(order.of(epoch)[at]) for at in range(len(order))]
+    return DryRun(graph, Sampling(FANOUTS, size), workers, COSTS, examples, *how, **more)
+
+
 def counts(graph, shares=None, caches=(), **more):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
     workers, slack = Workers(owners, [0, 1, 2]), 100.0  # so much that seeds stay at home
-    return owners, DryRun(graph, Sampling(FANOUTS, 120), workers, COSTS, caches=caches, slack=slack, **more).run()
+    return owners, dry(graph, 120, workers, caches=caches, slack=slack, **more).run()
 
 
 @pytest.mark.parametrize("shares", [None, (3, 2, 1)])
@@ -158,7 +166,7 @@ def test_with_all_rows_cached_none_is_missed(graph):
 
 def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
     owners = Owners(np.array([0, 250, 450, 700, 900]), shares=(1, 1, 2, 4))
-    found = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 0, 1, 1]), COSTS, "host", slack=100.0).run()
+    found = dry(graph, 120, Workers(owners, [0, 0, 1, 1]), "host", slack=100.0).run()
     pairs = pushed(found, Key(0, OWNER)).pairs
     assert not pairs[:2, 2:].any() and not pairs[2:, :2].any()
     inputs = found.batch.moves[PlacedHop(Key(0, OWNER), placement_named("pull"), OWNER, "input")].inputs
@@ -170,7 +178,7 @@ def test_hosts_count_for_themselves_where_only_their_workers_cooperate(graph):
 @pytest.mark.parametrize("shares", [(3, 2, 1), (1, 1, 6)])
 def test_seeds_at_home_are_evened_by_shares(graph, shares):
     owners = Owners(np.array([0, 250, 610, 900]), shares=shares)
-    found = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 1, 2]), COSTS, slack=0.1).run()
+    found = dry(graph, 120, Workers(owners, [0, 1, 2]), slack=0.1).run()
     seeds = found.batch.drawn[Key(1, HOME)].destinations.sum(1)
     assert (seeds <= 1.1 * owners.shares * seeds.sum() + 1).all()
 
@@ -179,7 +187,7 @@ def test_seeds_at_home_are_evened_by_shares(graph, shares):
 def test_of_hundreds_of_batches_some_are_priced_and_the_mean_of_all(graph, monkeypatch, size, priced):
     monkeypatch.setattr(dry_run, "_ERROR", 0.0)
     owners = Owners(np.array([0, 300, 900]))
-    found = DryRun(graph, Sampling(FANOUTS, size), Workers(owners, [0, 1]), COSTS).run()
+    found = dry(graph, size, Workers(owners, [0, 1])).run()
     assert len(found.weights) == found.of_epoch == len(found.each) and len(found.priced) == priced
     assert sum(share for share, _ in found.priced) == pytest.approx(1)
     for at, mean in enumerate(found.batch.arrays()):
@@ -192,7 +200,7 @@ def test_of_hundreds_of_batches_some_are_priced_and_the_mean_of_all(graph, monke
 
 def test_an_epoch_of_one_batch_has_no_error(graph):
     owners = Owners(np.array([0, 300, 900]))
-    found = DryRun(graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS).run()
+    found = dry(graph, 5000, Workers(owners, [0, 1])).run()
     assert len(found.each) == found.of_epoch == 1
     assert found.error == 0
 
@@ -201,8 +209,8 @@ def test_an_epoch_of_one_batch_has_no_error(graph):
 def test_caches_of_an_epoch_of_one_batch_are_judged_by_another_epochs(graph, caches):
     """As training meets them: filled by what one epoch read, with other seeds and neighbours in the next."""
     owners, share = Owners(np.array([0, 300, 900])), caches[-1]
-    args = graph, Sampling(FANOUTS, 5000), Workers(owners, [0, 1]), COSTS, "all", caches
-    found = DryRun(*args).run()
+    args = graph, 5000, Workers(owners, [0, 1]), "all", caches
+    found = dry(*args).run()
     assert found.of_epoch == 1 and [weight for weight, _ in found.each] == [0.5, 0.5]
     order, sampler = Batches(graph.seeds("train"), graph.original_ids, 5000, 0), NeighborSampler(graph, FANOUTS)
     edges = np.zeros((2, 2, 900))  # by epoch and worker
@@ -217,7 +225,7 @@ def test_caches_of_an_epoch_of_one_batch_are_judged_by_another_epochs(graph, cac
         *_, kept = hottest_of_each(worth, owners, frozenset({worker}), [int(size * 900) for size in caches])
         met = np.count_nonzero(edges[epoch, worker][kept])
         assert found.each[epoch][1].drawn[Key(0, SPREAD, share)].cached[worker, 0] == met
-    assert len(DryRun(*args, cache_by="degree").run().each) == 1  # they are filled whatever is read
+    assert len(dry(*args, cache_by="degree").run().each) == 1  # they are filled whatever is read
 
 
 def test_of_its_batches_it_keeps_how_often_rows_were_read_and_no_blocks(graph, monkeypatch):
@@ -232,11 +240,11 @@ def test_of_its_batches_it_keeps_how_often_rows_were_read_and_no_blocks(graph, m
         return found, block
 
     monkeypatch.setattr(NeighborSampler, "hop", hop)
-    dry = DryRun(graph, Sampling(FANOUTS, 120), Workers(owners, [0, 1, 2]), COSTS, caches=(0.2,), slack=100.0)
-    found = dry.run()
+    made = dry(graph, 120, Workers(owners, [0, 1, 2]), caches=(0.2,), slack=100.0)
+    found = made.run()
     gc.collect()
     assert len(found.each) > 1 and blocks and not any(block() for block in blocks)
-    np.testing.assert_array_equal(sum(map(dry.reads, (SPREAD, HOME, OWNER))), times)
+    np.testing.assert_array_equal(sum(map(made.reads, (SPREAD, HOME, OWNER))), times)
 
 
 def test_workers_of_one_process_draw_by_one_sampler_which_may_be_large(graph, monkeypatch):
@@ -262,7 +270,7 @@ HOSTS = [(0, 0, 0), (0, 0, 1), (0, 1, 1)]
 
 def caches_of_devices(graph, group, workers):
     owners, caches = Owners(np.array([0, 250, 610, 900])), (0.05, 0.2)
-    return DryRun(graph, Sampling(FANOUTS, 120), workers(owners), COSTS, group, caches, True, True).run(2)
+    return dry(graph, 120, workers(owners), group, caches, True, True).run(2)
 
 
 def by_itself(graph, group, world):

@@ -133,9 +133,9 @@ def test_anew_is_anew_and_is_not_kept(timings, cache):
 
 
 def test_batches_that_are_drawn_otherwise_are_another_task(timings):
-    drawn = Sampling((5, 5), 100, sizes=[3])
+    drawn = Sampling((5, 5), 100)
     cost(timings, sampling=drawn)
-    cost(timings, sampling=replace(drawn, seed=7, sizes=[2]), epochs=9, memory=1e9, title="as before")
+    cost(timings, sampling=replace(drawn, seed=7), epochs=9, memory=1e9, title="as before")
     assert len(timings) == 1
     cost(timings, sampling=replace(drawn, replace=True))
     assert len(timings) == 2

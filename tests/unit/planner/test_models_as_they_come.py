@@ -17,6 +17,7 @@ from weft.graph import Graph, communities
 from weft.nn import build
 from weft.plan import Settings
 from weft.planner import Cluster, Host, Planner, Workers, model_cost
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 FEATURES, CLASSES, WORKERS = 6, 3, 3
@@ -67,7 +68,7 @@ def planned(graph, model, full_graph=False):
     batches = {} if full_graph else {"fanouts": (4, 3), "batch_size": 20}
     settings = Settings.of(hidden=8, threads=1, full_graph=full_graph, **batches)
     owners = Owners(np.linspace(0, 300, WORKERS + 1).astype(int))
-    task = task_of(settings, 2, 60, workers=WORKERS)
+    task = task_of(settings, 2, 60, objective_for(graph, settings), workers=WORKERS)
     hosts = tuple(Host(f"h{number}", 1e7, 1e12, 1, 1.0) for number in range(WORKERS))
     return Planner(graph, model, task, Workers(owners, list(range(WORKERS)))).answer(
         Cluster(hosts, 1e-4, 2e-5, 1e9, WORK)
@@ -149,7 +150,12 @@ def refusal(world, graph):
     comm, owners = world.communicator(), Owners(np.linspace(0, 300, WORKERS + 1).astype(int))
     model = Stack(GCNConv(FEATURES, CLASSES), APPNP(3, 0.1, dropout=0.5))
     with pytest.raises(ModelError) as caught:
-        Planner(graph, model, task_of(settings, 2, 60, workers=WORKERS), Workers(owners, world.hosts, comm))
+        Planner(
+            graph,
+            model,
+            task_of(settings, 2, 60, objective_for(graph, settings), workers=WORKERS),
+            Workers(owners, world.hosts, comm),
+        )
     return str(caught.value)
 
 

@@ -16,6 +16,7 @@ from weft.planner import KINDS, Cluster, Host, Planner, Prediction, Workers, swe
 from weft.planner.earlier import Tried
 from weft.planner.planner import _in_longer_runs, _size
 from weft.training import make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 WORK = dict.fromkeys(KINDS, 1e-9) | {
@@ -47,7 +48,7 @@ def asked(graph):
         planner = Planner(
             graph,
             make_model(settings, graph),
-            task_of(settings, 2, 120, workers=2),
+            task_of(settings, 2, 120, objective_for(graph, settings), workers=2),
             Workers(Owners(graph.bounds), [0, 1]),
         )
         first.append(planner.space.model)
@@ -92,7 +93,10 @@ def test_bytes_are_told_so_that_those_that_differ_do():
 def test_where_nothing_travels_the_first_sentence_says_so(graph):
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
     alone = Planner(
-        graph, make_model(settings, graph), task_of(settings, 2, 60), Workers(Owners(graph.bounds[[0, 2]]), [0])
+        graph,
+        make_model(settings, graph),
+        task_of(settings, 2, 60, objective_for(graph, settings)),
+        Workers(Owners(graph.bounds[[0, 2]]), [0]),
     )
     one = replace(cluster(1e7), hosts=cluster(1e7).hosts[:1])
     assert alone.answer(one).reasons[0].endswith("; nothing travels between workers")
@@ -114,7 +118,9 @@ def test_where_no_batch_is_prepared_ahead_an_epoch_is_preparing_and_training_in_
 def test_a_host_whose_worker_has_lists_of_its_own_may_lack_memory_though_it_has_more_a_worker(graph):
     settings = Settings.of(hidden=8, fanouts=(2, 2), batch_size=4, threads=1, topology="replicated")
     workers = Workers(Owners(np.linspace(0, graph.num_vertices, 4).astype(int)), [0, 0, 1])
-    planner = Planner(graph, make_model(settings, graph), task_of(settings, 2, 12, workers=3), workers)
+    planner = Planner(
+        graph, make_model(settings, graph), task_of(settings, 2, 12, objective_for(graph, settings), workers=3), workers
+    )
     lists, plan = graph.indptr.nbytes + graph.indices.nbytes, planner.space.named["gdp"]
 
     def found(alone):
@@ -143,7 +149,8 @@ def test_plans_in_which_no_layer_hangs_on_the_team_are_looked_at_once(graph, mon
     """Those by hosts were rivals of themselves, to be tried in training."""
     monkeypatch.setattr("weft.planner.planner._CANDIDATES", 1000)
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1)
-    task, workers = task_of(settings, 2, 240, workers=4), Workers(Owners(np.arange(5) * 375), [0, 0, 1, 1])
+    task = task_of(settings, 2, 240, objective_for(graph, settings), workers=4)
+    workers = Workers(Owners(np.arange(5) * 375), [0, 0, 1, 1])
     planner, slow = Planner(graph, make_model(settings, graph), task, workers), cluster(1e6)
     found = planner._searched(replace(slow, hosts=tuple(replace(host, workers=2) for host in slow.hosts)), 1)
     by_host = [plan for plan in found if plan.group == "host"]
@@ -196,7 +203,8 @@ def test_a_wire_of_half_precision_saves_nothing_of_rows_that_are_stored_so(graph
     stored = replace(graph, features=graph.features.astype(np.float16))
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, cache=0, wire="auto")
     model, workers = make_model(settings, stored), Workers(Owners(stored.bounds), [0, 1])
-    planner, slow = Planner(stored, model, task_of(settings, 2, 120, workers=2), workers), cluster(1e6)
+    task, slow = task_of(settings, 2, 120, objective_for(stored, settings), workers=2), cluster(1e6)
+    planner = Planner(stored, model, task, workers)
     exact, half = (planner.predict(gdp(2, wire=wire), slow) for wire in ("float32", "float16"))
     assert half.sent["fetch"] == exact.sent["fetch"] > 0
     (as_stored, pushed), (whole, also) = (
@@ -282,8 +290,9 @@ def test_plans_that_would_be_faster_in_longer_runs_are_told():
 def test_a_worker_alone_is_priced_as_it_trains(graph):
     """One thread prepares its batches, and nobody has gradients to add to its own."""
     settings, (host,) = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1), cluster(1e7).hosts[:1]
-    task = task_of(settings, 2, 60)
+    objective = objective_for(graph, settings)
+    task, of_two = task_of(settings, 2, 60, objective), task_of(settings, 2, 120, objective, workers=2)
     planner = Planner(graph, make_model(settings, graph), task, Workers(Owners(graph.bounds[[0, 2]]), [0]))
     found = planner.predict(planner.space.named["gdp"], replace(cluster(1e7), hosts=(host,)))
-    assert (task.sampling.loaders, task_of(settings, 2, 120, workers=2).sampling.loaders) == (1, 2)
+    assert (task.sampling.loaders, of_two.sampling.loaders) == (1, 2)
     assert found.stages["sync"] == 0.0 and found.limits["preparing"] >= found.stages["sample"]

@@ -23,6 +23,7 @@ from weft.planner.counts import OWNER, SPREAD, Key
 from weft.planner.space import layers_of
 from weft.sampling import Batches, DeviceLists, NeighborSampler, dealt
 from weft.training import make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 from weft.training.what_if import WhatIf
 
@@ -73,7 +74,7 @@ def planned(graph):
         """`whole`: of a model whose neighbourhoods must meet, so that no edges go to owners."""
         owners = Owners(graph.bounds) if len(hosts) > 1 else Owners(np.array([0, VERTICES]))
         settings = Settings.of(hidden=8, fanouts=FANOUTS, batch_size=10, threads=1, **given)
-        task = task_of(settings, 2, BATCH, workers=len(hosts), on_device=True)
+        task = task_of(settings, 2, BATCH, objective_for(graph, settings), workers=len(hosts), on_device=True)
         model = Whole() if whole else make_model(settings, graph)
         with patch.object(dry_run, "_ERROR", 0.0):  # it looks at all batches, as the oracle does
             return Planner(graph, model, task, Workers(owners, list(hosts), memory=memory))

@@ -12,6 +12,7 @@ from weft.planner import KINDS, Observation, Planner, Workers, refined
 from weft.planner.loads import LayerCost, ModelCost
 from weft.planner.priors import reference_machine
 from weft.training import make_model
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 SHARES = ("pace", "disk", "busy", "overlap")
@@ -29,7 +30,9 @@ def planner(graph):  # noqa: F811
 def planner_for(graph, workers):  # noqa: F811
     """A planner that knows what the model costs: timed, it would be something else on each machine."""
     settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, cache=0.0)
-    found = Planner(graph, make_model(settings, graph), task_of(settings, 2, 120), workers)
+    found = Planner(
+        graph, make_model(settings, graph), task_of(settings, 2, 120, objective_for(graph, settings)), workers
+    )
     found.space.model = ModelCost(LAYERS, 7e-4, 0.9, 6.4e-4, 4468, [64, 8, 5])
     return found
 

@@ -15,6 +15,7 @@ from weft.planner.cluster import Device
 from weft.planner.counts import SPREAD, Key
 from weft.planner.dry_run import DryRun
 from weft.planner.price import Priced
+from weft.training import VertexObjective
 from weft.training.what_if import WhatIf
 
 
@@ -171,9 +172,9 @@ def test_links_are_swept_where_something_crosses_between_hosts(what_if):
 
 def test_figures_of_many_workers_are_kept_in_single_precision_which_counts_them_as_well(graph, monkeypatch):  # noqa: F811
     def counted():
-        sampling = Sampling(fanouts=(4, 4), batch_size=60)
+        examples = VertexObjective().setup(graph, Settings()).first_epoch(60)
         workers = Workers(Owners(graph.bounds), [0, 1])
-        return DryRun(graph, sampling, workers, [(1.0, 1.0)] * 2).run()
+        return DryRun(graph, Sampling((4, 4), 60), workers, [(1.0, 1.0)] * 2, examples).run()
 
     whole = counted()
     monkeypatch.setattr(counts, "_WIDE", 0)

@@ -334,9 +334,9 @@ def test_the_dry_run_walks_from_the_ends_of_links(graph, tmp_path):
     objective = LinkObjective().setup(parts, settings())
     ends = [objective.pairs(batch, 0, n).ends() for n, batch in enumerate(objective.batches(300).of(0))]
     examples = objective.first_epoch(300)
-    sampling = Sampling((-1, -1), 300, sizes=[of_batch().size for of_batch in examples])
+    sampling = Sampling((-1, -1), 300)
     owners, costs = Owners(parts.bounds), [(1.0, 1.0)] * 2
-    found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs, examples=examples).run()
+    found = DryRun(objective.graph, sampling, Workers(owners, [0, 1]), costs, examples).run()
     assert found.of_epoch == len(ends)
     assert found.batch.seeds == pytest.approx(np.mean([len(batch) for batch in ends]), rel=0.03)
     degrees = np.diff(objective.graph.indptr)
@@ -359,10 +359,10 @@ def test_planning_draws_the_negatives_of_those_batches_alone_that_it_looks_at(gr
     objective.pairs = pairs
     task = task_of(chosen, 2, 128, objective, workers=2)
     parts = given.get("micro_batches", 1)
-    assert sum(task.sampling.sizes) == objective.count("train") and not drawn
+    assert sum(of_batch().size for of_batch in task.examples) == objective.count("train") and not drawn
     owners = Owners(np.array([0, 500, 1000]))
     costs, workers = [(1.0, 1.0)] * 2, Workers(owners, [0, 1])
-    found = DryRun(objective.graph, task.sampling, workers, costs, examples=task.examples).run(3)
+    found = DryRun(objective.graph, task.sampling, workers, costs, task.examples).run(3)
     assert len(found.each) < found.of_epoch // 2
     assert drawn[:2] == [(number // parts, 128 // parts) for number in range(2)]
     assert len(drawn) == len(found.each)

@@ -13,6 +13,7 @@ from weft.planner import Cluster, Host, Observation, Planner, Workers, refined
 from weft.planner.fitting import told_by
 from weft.planner.loads import LayerCost
 from weft.training import make_model, rehearsal
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 
 # What work may cost on some machine: of the size that it has on the reference machine, which tells some costs only as 0.
@@ -121,7 +122,8 @@ def told(request, tmp_path_factory):
     bounds = np.linspace(0, graph.num_vertices, WORKERS + 1).astype(np.int64)
     planners = []
     for scene, (step, between, layers) in zip(rehearsal.SCENES, LAYERS, strict=True):
-        task = task_of(scene.settings, 3, scene.seeds * WORKERS)
+        objective = objective_for(graph, scene.settings)
+        task = task_of(scene.settings, 3, scene.seeds * WORKERS, objective)
         planner = Planner(graph, make_model(scene.settings, graph), task, Workers(Owners(bounds), hosts))
         pinned = {"layers": layers, "step": step, "between": between, "pace": COSTS["pace"]}
         planner.space.model = replace(planner.space.model, **pinned)

@@ -48,6 +48,7 @@ from weft.training import (
     set_up,
 )
 from weft.training.batches import PrefetchingFeed
+from weft.training.objectives import objective_for
 from weft.training.planning import task_of
 from weft.training.trainer import rate
 
@@ -1125,7 +1126,7 @@ def test_the_planner_leaves_float16_out_where_features_are_numbers_that_it_has_n
     settings = Settings.of(fanouts=(4, 4), plan="auto", wire="auto")
     numbers = replace(graph, features=21 * np.arange(graph.num_vertices, dtype=np.float32)[:, None])
     for of, choices in ((graph, ("float32", "float16")), (numbers, ("float32",))):
-        task = task_of(settings, 2, 60, workers=2, features=of.features)
+        task = task_of(settings, 2, 60, objective_for(of, settings), workers=2, features=of.features)
         assert task.choices["wire"] == choices and task.halves == (len(choices) == 2)
 
 
