@@ -74,7 +74,6 @@ class TrainingTeam(ABC):
     sharing: Sharing | None  # whose feature rows are where; None: all are here
     owners: Owners
     begin_thread: Callable[[], None] | None = None  # called by each thread that prepares batches
-    halves: bool = False  # do rows travel in half precision?
 
     def evenness(self) -> SeedBalance:
         """How even the seeds at home were so far."""
@@ -201,7 +200,7 @@ class ManyWorkers(TrainingTeam):
         self.owners = owners_of(graph, world.size, settings.parallel.min_workers)
         if demands.exchanges or set(plan.layers) != {"local"}:  # the computing thread waits: it leaves the processor
             self.begin_thread = yield_to_others
-        self.halves = half = plan.wire == "float16"
+        half = plan.wire == "float16"
         self.comm = world.communicator(plan.group, half)
         self.ahead = ahead = [world.communicator(plan.group, half) for _ in range(lanes)]
         # On the full graph it is free for another thread, once the program and its inputs are there.
@@ -268,8 +267,8 @@ class ManyWorkers(TrainingTeam):
     def notices(self) -> list[str]:
         """That a partition would help, where rows travel; that some come as others."""
         found = [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
-        features = self._graph.features
-        return [*found, _LOST] if self.halves and features is not None and lost_as_half(features) else found
+        features, half = self._graph.features, self.plan.wire == "float16"
+        return [*found, _LOST] if half and features is not None and lost_as_half(features) else found
 
     def whole_graph(self, ranges: int) -> Program:
         """As the plan places it."""
