@@ -19,7 +19,6 @@ if TYPE_CHECKING:
         names_other_task,
         objective_named,
         of_all_workers,
-        probabilities,
         set_up,
         wrapped_by,
     )

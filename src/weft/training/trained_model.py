@@ -24,7 +24,7 @@ from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.fetching import graph_here
 from weft.training.models import dtype_for, make_model
-from weft.training.objectives import objective_named, probabilities, width_by
+from weft.training.objectives import objective_named, width_by
 from weft.training.own_code import code_of, edited
 
 _MANY = 6  # names that an error shows
@@ -201,7 +201,9 @@ def told(outputs: np.ndarray, what: str, several: bool, classes: int = 1) -> np.
             f"the model gives one number a vertex, which is none of {classes} classes: weft.infer(model, graph).outputs are "
             f"these numbers"
         )
-    asked = probabilities(rows, several) if what == "probabilities" else rows
+    asked = rows
+    if what == "probabilities":
+        asked = torch.sigmoid(rows) if several else torch.softmax(rows, 1)
     if strange := int(asked.isnan().any(1).sum()):
         raise InputError(
             f"the model's rows of {strange:,} vertices hold nan, or are beyond all numbers: it was trained to none, or the "

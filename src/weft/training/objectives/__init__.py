@@ -20,7 +20,6 @@ from weft.training.objectives.vertices import (
     Vertices,
     as_classes,
     ids_of,
-    probabilities,
 )
 
 __all__ = [
@@ -41,7 +40,6 @@ __all__ = [
     "objective_for",
     "objective_named",
     "of_all_workers",
-    "probabilities",
     "set_up",
     "width_by",
     "wrapped_by",

@@ -320,8 +320,3 @@ def ids_of(graph: Graph, given: Vertices, what: str) -> np.ndarray:
 def as_classes(labels: Tensor) -> Tensor:
     """Labels of some vertices as losses take them: a class each is int64."""
     return labels.long() if labels.dtype == torch.int32 else labels
-
-
-def probabilities(out: Tensor, several: bool) -> Tensor:
-    """Class probabilities of the model's outputs."""
-    return torch.sigmoid(out) if several else torch.softmax(out, 1)
