@@ -303,6 +303,7 @@ class Feed(ABC):
 class Order:
     """Some parts of a batch, which are made ready together."""
 
+    schedule: Schedule
     when: When
     examples: Examples = field(compare=False)  # which are what the batch's place says
     parts: range
@@ -332,15 +333,14 @@ class PrefetchingFeed(Feed):
         self._begun: deque[tuple[Order, Future[Prepared]]] = deque()
 
     def batches(self, start: When, examples: Sequence[Examples], then: Sequence[Examples] = ()) -> Iterator[Batch]:
-        epoch, first, stream = start
-        orders = [self._orders(When(epoch, number, stream), examples[number]) for number in range(first, len(examples))]
-        later = [self._orders(When(epoch + 1, number, stream), of_batch) for number, of_batch in enumerate(then)]
+        schedule = self.schedule if start.stream == Stream.SAMPLE else self._whole
+        orders = [_orders(schedule, start._replace(batch=at), examples[at]) for at in range(start.batch, len(examples))]
+        later = (_orders(schedule, When(start.epoch + 1, at, start.stream), one) for at, one in enumerate(then))
         ready = self._ready(list(chain.from_iterable(orders)), deque(chain.from_iterable(later)))
         for of_batch in orders:
-            count, when = sum(len(order.parts) for order in of_batch), of_batch[0].when
-            once = count > 1 or self._schedule_of(when.stream).moves
-            parts = self._parts(ready, when, len(of_batch), of_batch[0].examples.size)
-            batch = Batch(when, of_batch[0].examples, count, parts, once)
+            when, whole, count = of_batch[0].when, of_batch[0].examples, sum(len(order.parts) for order in of_batch)
+            parts = self._parts(ready, schedule, len(of_batch), whole.size)
+            batch = Batch(when, whole, count, parts, once=count > 1 or schedule.moves)
             yield batch
             batch.finish()
 
@@ -357,25 +357,13 @@ class PrefetchingFeed(Feed):
         for lane in self._lanes:
             lane.shutdown(wait=self.team.sharing is None, cancel_futures=True)
 
-    def _schedule_of(self, stream: Stream) -> Schedule:
-        return self.schedule if stream == Stream.SAMPLE else self._whole
-
-    def _orders(self, when: When, examples: Examples) -> list[Order]:
-        schedule = self._schedule_of(when.stream)
-        count = schedule.count(examples)
-        each = count if schedule.together else 1
-        return [Order(when, examples, range(first, first + each)) for first in range(0, count, each)]
-
-    def _parts(self, ready: Iterator[list[Part]], when: When, orders: int, size: int) -> Iterator[Part]:
-        """The parts of a batch of a size, with what the schedule does between them."""
-        schedule = self._schedule_of(when.stream)
-        draws_key = (Stream.TORCH, self.seed, when.epoch, when.batch)
+    def _parts(self, ready: Iterator[list[Part]], schedule: Schedule, orders: int, size: int) -> Iterator[Part]:
+        """The parts of a batch of a size, with what its schedule does between them."""
         schedule.begin()
         for number, part in enumerate(chain.from_iterable(islice(ready, orders))):
             schedule.before(number)
             if schedule.runs(number, len(part.seeds), size):
                 schedule.again()
-                part.draws_key = draws_key
                 yield part
                 self.merge = part.program.layers[0].inputs.asked
         schedule.after()
@@ -435,13 +423,20 @@ class PrefetchingFeed(Feed):
 
     def _drawn(self, order: Order, lane: int) -> list[Part]:
         """The parts, but for the rows of their inputs."""
-        when, schedule = order.when, self._schedule_of(order.when.stream)
+        when = order.when
         # In evaluation a vertex draws the same neighbours however it is cut into batches.
         drawn = when if when.stream == Stream.SAMPLE else when._replace(batch=0)
         examples = copy.copy(order.examples)  # which stay until the epoch's end: what is found for a batch goes with it
-        made = [schedule.program(examples, part, self.team, lane, drawn) for part in order.parts]
-        drops, labels, none = self._key(Stream.DROPOUT, when), self.objective.labels, torch.empty(0)
-        return [Part(program, none, targets, labels, drops) for program, targets in made]
+        made = [order.schedule.program(examples, part, self.team, lane, drawn) for part in order.parts]
+        told = self.objective.labels, self._key(Stream.DROPOUT, when), (Stream.TORCH, self.seed, when.epoch, when.batch)
+        return [Part(program, torch.empty(0), targets, *told) for program, targets in made]
+
+
+def _orders(schedule: Schedule, when: When, examples: Examples) -> list[Order]:
+    """All parts of a batch."""
+    count = schedule.count(examples)
+    each = count if schedule.together else 1
+    return [Order(schedule, when, examples, range(first, first + each)) for first in range(0, count, each)]
 
 
 def inputs_of(parts: Sequence[Part]) -> tuple[list[Tensor], bool]:
