@@ -15,6 +15,13 @@ from weft.errors import ModelError
 from weft.exchange import Communicator, bytes_of
 from weft.nn import BY_ITS_OWN, KeptState, built_with, running_averages
 
+_DIFFERENCES = (  # of a model's form, of what it was built with, of its generators
+    "other parameters or buffers, or of another shape): build the same on all workers",
+    "layers of the same shape that were built with other numbers, such as those of dropout): build the same on all workers",
+    f"it draws by {BY_ITS_OWN}, which is in another state): build it with the same seed on all workers, or draw by torch's "
+    f"global one, which Weft gives a key",
+)
+
 
 def take_first_values(model: nn.Module, comm: Communicator) -> None:
     """Give this worker's parameters and buffers the first worker's values. All workers call this together."""
@@ -22,26 +29,14 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
         return
     named = [*model.named_parameters(), *model.named_buffers()]
     tensors = [tensor.detach() for _, tensor in named]
-    form = zlib.crc32(repr([(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]).encode())
+    form = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]
+    alike = [form, built_with(model), KeptState(model, largest=0).generators()]
     mine = _as_bytes(tensors)
-    built = zlib.crc32(repr(built_with(model)).encode())
-    drawing = zlib.crc32(repr(KeptState(model, largest=0).generators()).encode())
-    told = torch.stack(comm.gather(torch.tensor([form, built, drawing, zlib.crc32(mine)])))
-    if others := (told[:, 0] != told[0, 0]).nonzero().flatten().tolist():
-        raise ModelError(
-            f"worker {others[0]} has another model than worker 0 (other parameters or buffers, or of another shape): build "
-            f"the same on all workers"
-        )
-    if others := (told[:, 1] != told[0, 1]).nonzero().flatten().tolist():
-        raise ModelError(
-            f"worker {others[0]} has another model than worker 0 (layers of the same shape that were built with other "
-            f"numbers, such as those of dropout): build the same on all workers"
-        )
-    if others := (told[:, 2] != told[0, 2]).nonzero().flatten().tolist():
-        raise ModelError(
-            f"worker {others[0]} has another model than worker 0 (it draws by {BY_ITS_OWN}, which is in another state): "
-            f"build it with the same seed on all workers, or draw by torch's global one, which Weft gives a key"
-        )
+    sums = [*(zlib.crc32(repr(one).encode()) for one in alike), zlib.crc32(mine)]
+    told = torch.stack(comm.gather(torch.tensor(sums)))
+    for at, difference in enumerate(_DIFFERENCES):
+        if others := (told[:, at] != told[0, at]).nonzero().flatten().tolist():
+            raise ModelError(f"worker {others[0]} has another model than worker 0 ({difference}")
     if (told != told[0]).any():
         _take(tensors, comm.share(mine))
 
