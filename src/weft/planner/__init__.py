@@ -9,9 +9,8 @@ if TYPE_CHECKING:
     from weft.planner.answer import STAGES, Answer, Prediction, Sweep
     from weft.planner.cluster import KINDS, MOST_WORKERS, NEVER, Cluster, Host
     from weft.planner.cluster_file import read_cluster, shared, write_cluster
-    from weft.planner.earlier import Earlier, Tried
     from weft.planner.fitting import Observation, prediction_error, refined
-    from weft.planner.kept import KeptCluster
+    from weft.planner.kept import Earlier, KeptCluster, Tried
     from weft.planner.planner import Planner, Scaling, link_sweep, sweep
     from weft.planner.priors import Prior, prior, reference_machine
     from weft.planner.probe import probe_briefly, probe_cluster, probe_cluster_again

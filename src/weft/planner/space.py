@@ -27,8 +27,7 @@ from weft.planner.cluster import Cluster, Host, device_of
 from weft.planner.counts import Counts, Drawn, PlacedHop, held_below, shapes_of
 from weft.planner.device_cost import DevicePrices
 from weft.planner.dry_run import DryRun
-from weft.planner.earlier import Earlier
-from weft.planner.kept_counts import KeptCounts
+from weft.planner.kept import Earlier, KeptCounts
 from weft.planner.loads import Counted, EdgeValues, PlanLayer, PlanPart, Setting
 from weft.planner.messages import messages_of_layers
 from weft.planner.model_cost import copied, model_cost

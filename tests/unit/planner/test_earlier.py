@@ -17,10 +17,9 @@ from torch_geometric.nn import GATConv, SAGEConv
 from weft.exchange import Owners
 from weft.graph import Graph, with_sum
 from weft.plan import Plan, Settings
-from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, earlier, model_cost
+from weft.planner import Cluster, Earlier, Host, Sampling, Task, Workers, kept, model_cost
 from weft.planner.counts import Shape
-from weft.planner.earlier import code_of
-from weft.planner.kept import DAYS
+from weft.planner.kept import DAYS, code_of
 from weft.planner.loads import LayerCost, ModelCost
 from weft.training import make_model
 
@@ -210,7 +209,7 @@ def test_a_class_that_is_in_no_file_is_always_timed(timings, cache, monkeypatch)
 def test_what_is_too_old_or_of_tomorrow_is_timed(timings, days, monkeypatch):
     now = time.time()
     with monkeypatch.context() as patch:
-        patch.setattr(earlier.time, "time", lambda: now - days * 86_400)
+        patch.setattr(kept.time, "time", lambda: now - days * 86_400)
         cost(timings)
     assert cost(timings) == (COST, None)
     assert cost(timings)[1] is not None and len(timings) == 2

@@ -10,7 +10,7 @@ from weft.graph import Graph, communities
 from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
-from weft.planner import kept_counts
+from weft.planner import kept
 from weft.planner.dry_run import DryRun
 from weft.planner.space import MiniBatches
 from weft.training import make_model
@@ -142,11 +142,11 @@ def test_it_can_be_off_and_is_where_links_are_learned(counted, folder, monkeypat
 
 
 def test_files_are_few_and_small(counted, folder, monkeypatch):
-    monkeypatch.setattr(kept_counts, "_MOST", 2)
+    monkeypatch.setattr(kept, "_MOST", 2)
     for seed in range(3):
         counted(seed=seed)
     assert len([*folder.glob("counts-*-of-1.npz")]) == 2 and not counted(seed=2)[1]
-    monkeypatch.setattr(kept_counts, "_LARGEST", 1000)
+    monkeypatch.setattr(kept, "_LARGEST", 1000)
     assert counted(seed=9)[1] and counted(seed=9)[1]
 
 

@@ -13,7 +13,7 @@ from weft.nn import convolutions, crossing_costs
 from weft.partition import allocate, write_partitioned
 from weft.plan import Settings, gdp, migrate, split
 from weft.planner import KINDS, Cluster, Host, Planner, Prediction, Workers, sweep
-from weft.planner.earlier import Tried
+from weft.planner.kept import Tried
 from weft.planner.planner import _in_longer_runs, _size
 from weft.training import make_model
 from weft.training.objectives import objective_for
