@@ -50,7 +50,7 @@ def setting(
     `key`: its name where groups are not named, if that is another one. `usual`: is it shown in a command's first help?
     `binds`: names of the conditions under which it has an effect. `off`: the value that says there is none of it, which is
     true anywhere; None: the usual one, if that is nothing. `others`: where what is not among the choices goes. `resumed`:
-    how a run that goes on from a checkpoint may change it (plan/resuming.py), if not as all of its group.
+    how a run that goes on from a checkpoint may change it (plan/settings.py), if not as all of its group.
     """
     limits = {"choices": choices, "others": others, "low": low, "high": high}
     conditions = {"binds": binds.split(), "off": (off,) if off is not None else () if default else (default,)}

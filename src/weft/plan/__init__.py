@@ -14,9 +14,10 @@ if TYPE_CHECKING:
         check_same,
         check_variant,
         check_workers,
+        plan_named,
+        plan_options,
         refuse,
     )
-    from weft.plan.choice import plan_named, plan_options
     from weft.plan.groups import (
         DEFAULTS,
         GROUPS,
@@ -49,8 +50,7 @@ if TYPE_CHECKING:
         tp_decoupled,
         usual_seeds,
     )
-    from weft.plan.resuming import check_resumed, fixed_settings, may_change
-    from weft.plan.settings import OUR_NAMES, Settings, flattened
+    from weft.plan.settings import OUR_NAMES, Settings, check_resumed, fixed_settings, flattened, may_change
 else:
     __getattr__ = lazy_face(__name__)
 

@@ -6,7 +6,7 @@ import pytest
 
 from weft.errors import TrainingError
 from weft.plan import DEFAULTS, PLACES, Settings, plan_named
-from weft.plan.resuming import RULES, check_resumed, may_change, rule_of
+from weft.plan.settings import RULES, check_resumed, may_change, rule_of
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "training.md"
 MAY = {
