@@ -100,7 +100,7 @@ class BlockModel:
     @property
     def depth(self) -> int:
         """How many convolutions lie between inputs and outputs: the number of fanouts it needs."""
-        return max(walk(self.model, self._width), default=0)
+        return len(walk(self.model, self._width))
 
     def edge_arguments(self) -> set[str]:
         """Which values of edges its convolutions are given."""
@@ -205,12 +205,11 @@ def dtype_of(model: nn.Module) -> torch.dtype:
 
 def convolutions(model: nn.Module, width: int | None = None) -> list[Met]:
     """How a model's convolutions run, that nearest the inputs first: of each depth the first one."""
-    met = sorted(walk(model, width).items())
-    dtype = dtype_of(model)
-    return [
-        Met(convolution_of(conv), wide, out, depth > 1, alongside=alongside, of_edges=of_edges, dtype=dtype)
-        for depth, (conv, wide, out, alongside, of_edges) in met
-    ]
+    dtype, found = dtype_of(model), list[Met]()
+    for conv, depth, wide, out, alongside, handles in walk(model, width):
+        of_edges = {name: handle for name, handle in handles.items() if handle.dim() == 2 or handle.column}
+        found.append(Met(convolution_of(conv), wide, out, depth > 1, (), alongside, of_edges, dtype))
+    return found
 
 
 def as_its_class(conv: MessagePassing) -> bool:

@@ -112,12 +112,12 @@ class Decoupled(nn.Module):
                 kind_of(conv, name)
         self.model = model
         found = walk(model)
-        self.depth = max(found)  # aggregations
-        first, last = found[1].conv, found[self.depth].conv
-        self.attentions = tuple(met.conv.heads for _, met in sorted(found.items()) if isinstance(met.conv, GATConv))
+        self.depth = len(found)  # aggregations
+        first, last = found[0].conv, found[-1].conv
+        self.attentions = tuple(one.conv.heads for one in found if isinstance(one.conv, GATConv))
         self.heads = last.heads if isinstance(last, GATConv) else 1  # that they mix by themselves
         self.averaged = isinstance(last, GATConv) and not last.concat
-        self.columns = found[self.depth].out * (self.heads if self.averaged else 1)
+        self.columns = found[-1].out * (self.heads if self.averaged else 1)
         step = Step(first, kind_of(first), False)
         # Are inputs mixed once? If it gets them as they are in training: that eval mode drops none makes no other model.
         self.enters = entering(step) is not None and passage(model, None).as_they_are

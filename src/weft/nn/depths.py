@@ -32,37 +32,27 @@ class Walked(NamedTuple):
     """A convolution on the way through a model."""
 
     conv: MessagePassing
+    depth: int  # of its results
     wide: int  # columns of its rows going in
     out: int  # and coming out
     alongside: dict[str, Alongside]  # other rows that it is given, among its own
-    of_edges: dict[str, Handle]  # features of edges that it is given, or weights as such
+    handles: dict[str, Handle]  # values of edges that it is given
 
 
-def walk(model: nn.Module, width: int | None = None) -> dict[int, Walked]:
-    """The first convolution to each depth."""
-    met: dict[int, Walked] = {}
-
-    def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
-        alongside = {name: value for name, value in given.items() if isinstance(value, Alongside)}
-        handles = {name: value for name, value in given.items() if isinstance(value, Handle)}
-        of_edges = {name: handle for name, handle in handles.items() if handle.dim() == 2 or handle.column}
-        met.setdefault(depth, Walked(conv, *widths, alongside, of_edges))
-
-    deepest = _walk(model, width, meet)
-    return {depth: met[depth] for depth in range(1, deepest + 1)}
+def walk(model: nn.Module, width: int | None = None) -> list[Walked]:
+    """The first convolution to each depth, that nearest the inputs first."""
+    met, deepest = _walk(model, width)
+    first = {one.depth: one for one in reversed(met)}
+    return [first[depth] for depth in range(1, deepest + 1)]
 
 
 def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
     """Which values of edges the model's forward gives to any of its convolutions, of those that a graph may have."""
     used: set[str] = set()
-
-    def meet(conv: MessagePassing, depth: int, widths: tuple[int, int], given: dict[str, object]) -> None:
-        kind = serving(conv)
-        ignores = kind.ignores if kind is not None and kind.serves(conv) else ()
-        of_edges = {name: value for name, value in given.items() if isinstance(value, Handle) and name not in ignores}
-        used.update(value.stands_for for value in of_edges.values())
-
-    _walk(model, width, meet)
+    for one in _walk(model, width)[0]:
+        kind = serving(one.conv)
+        ignores = kind.ignores if kind is not None and kind.serves(one.conv) else ()
+        used |= {handle.stands_for for name, handle in one.handles.items() if name not in ignores}
     return used
 
 
@@ -225,7 +215,7 @@ def _take(model: nn.Module, width: int | None, several: Sequence[int]) -> ModelE
     for wide in several:
         _GIVEN[model] = wide
         try:
-            _walk(model, width, lambda *met: None)
+            _walk(model, width)
         except ModelError as error:
             wrong, tried[wide] = wrong or error, False
         else:
@@ -242,37 +232,37 @@ def _widths_within(model: nn.Module) -> list[int]:
     return sorted({size for size in (*built, *(size for p in model.parameters() for size in p.shape)) if size > 1})
 
 
-# Told of each convolution: the depth of its results, the widths of its rows, and the named arguments it is given.
-Meet = Callable[[MessagePassing, int, tuple[int, int], dict[str, object]], None]
-
-
 def check_without_rows(model: nn.Module, width: int | None) -> None:
     """Refuse a model that runs on rows, but not where there are none."""
-    _walk(model, width, lambda *met: None, there_are_rows=False)
+    _walk(model, width, there_are_rows=False)
 
 
-def _walk(model: nn.Module, width: int | None, meet: Meet, there_are_rows: bool = True) -> int:
-    """The depth of the model's results, by a forward whose convolutions do nothing but pass their depth on.
+def _walk(model: nn.Module, width: int | None, there_are_rows: bool = True) -> tuple[list[Walked], int]:
+    """Each call of a convolution, and the depth of the model's results, by a forward that passes depths on and no more.
 
     What the model keeps, such as a count of its calls, stays as it is.
     """
     check_can_run(model)
 
-    def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
-        width = output_width(conv, x, given)
-        meet(conv, depth + 1, (x.shape[-1], width), given)
-        return x.new_zeros(len(x), width)
+    def on(rows: int) -> tuple[list[Walked], int]:
+        met: list[Walked] = []
 
-    def on(rows: int) -> int:
+        def count(conv: MessagePassing, x: Tensor, depth: int, given: dict[str, object]) -> Tensor:
+            width = output_width(conv, x, given)
+            alongside = {name: value for name, value in given.items() if isinstance(value, Alongside)}
+            handles = {name: value for name, value in given.items() if isinstance(value, Handle)}
+            met.append(Walked(conv, depth + 1, x.shape[-1], width, alongside, handles))
+            return x.new_zeros(len(x), width)
+
         with state_kept(model):
-            return answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)[1]
+            return met, answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)[1]
 
     try:
         return on(0)
     except ModelError as error:
-        depth = on(2)  # what is wrong there is told: that there are no rows may be wrong besides
+        found = on(2)  # what is wrong there is told: that there are no rows may be wrong besides
         if there_are_rows:
-            return depth
+            return found
         reason = reason_of(error.__cause__ or error)
         remedy = (
             ": write the width out, as in h.view(-1, heads, width), or h.flatten(1)"
