@@ -24,6 +24,7 @@ from weft.nn.depths import (
     by_itself,
     check_can_run,
     check_without_rows,
+    in_mode,
     output_width,
     takes_attributes,
 )
@@ -204,6 +205,18 @@ def as_far_as_it_runs() -> Iterator[None]:
         raise
     except Exception:  # its own code
         return
+
+
+@contextmanager
+def on_trial(module: nn.Module, training: bool, like: Tensor, *left_out: Callable) -> Iterator[Draws]:
+    """Within it a part of a model is tried in a mode, exactly, on rows `like` these; it gives what is drawn at random.
+
+    In training batch normalisation is left out, and what else is to be; of generators and gradients nothing remains.
+    """
+    leaves = LeftOut(F.batch_norm, *left_out) if training else nullcontext()
+    exactly = torch.autocast(like.device.type, enabled=False)
+    with torch.no_grad(), in_mode(module, training), drawing_alone(0), exactly, leaves, Draws() as drawn:
+        yield drawn
 
 
 class _Way(NamedTuple):

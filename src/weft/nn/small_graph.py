@@ -44,7 +44,12 @@ def alike(x: Tensor, y: Tensor) -> bool:
     return torch.allclose(x, y, rtol=0.0, atol=1e-4 * float(x.nan_to_num().abs().max()), equal_nan=True)
 
 
-def off_by(got: Tensor, wanted: Tensor) -> tuple[float, float]:
-    """The largest difference of rows; and as a share of the largest number, if that is above 1."""
+def off_by(got: Tensor, wanted: Tensor, most: float, of_numbers: bool = False) -> float | None:
+    """The largest difference of rows; None: it is at `most` that share of the largest number, or of 1 if that is more.
+
+    `of_numbers`: only where both are numbers.
+    """
+    if of_numbers and not (got.isfinite() & wanted.isfinite()).all():
+        return None
     largest = float((got - wanted).abs().max())
-    return largest, largest / max(1.0, float(wanted.abs().max()))
+    return None if largest / max(1.0, float(wanted.abs().max())) <= most else largest

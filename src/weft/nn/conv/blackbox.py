@@ -2,14 +2,13 @@
 
 import inspect
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import AllRowsError, ModelError, WeftError, reason_of
@@ -17,15 +16,14 @@ from weft.keys import generator
 from weft.nn.alongside import own_forward
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import by_itself, in_mode
-from weft.nn.dropout import DROPOUTS, asked, dropped, edge_keys
+from weft.nn.depths import by_itself
+from weft.nn.dropout import DROPOUTS, OtherDropout, dropped, edge_keys
 from weft.nn.forwards import of_edges
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
-from weft.nn.row_by_row import LeftOut, Noted, keeps_of_rows, left_by, tried_again
+from weft.nn.row_by_row import Noted, keeps_of_rows, left_by, on_trial, tried_again
 from weft.nn.rows import by_running_averages, is_foreign
 from weft.nn.small_graph import alike
 from weft.nn.surroundings import surroundings
-from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 
@@ -65,12 +63,12 @@ class BlackBox(Convolution):
         kinds = getattr(call.program.graph, "num_edge_types", 1)
         if block.num_src == block.num_dst or not block.num_edges:
             if block.num_edges not in self._whole:
-                self._check_held(block, lambda: _always_of_edges(self.conv, block, x, options(), kinds, _OWN))
+                self._check_held(block, lambda: _OnFew(self.conv, block, x, options(), kinds).is_of_edges(_OWN))
                 self._whole.add(block.num_edges)
             return False
         given = frozenset(call.others), call.edge_weight, call.edge_type
         if given not in self._further:
-            self._further[given] = self._looked(partial(_always_of_edges, self.conv, block, x, options(), kinds))
+            self._further[given] = self._looked(_OnFew(self.conv, block, x, options(), kinds))
         if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
             raise AllRowsError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
@@ -92,10 +90,10 @@ class BlackBox(Convolution):
             except Exception as error:
                 raise ModelError(of_edges(f"{conv} holds {name}", value)) from error
 
-    def _looked(self, is_of_edges: Callable[..., bool]) -> bool:
+    def _looked(self, few: "_OnFew") -> bool:
         """Tried: does it look at edges of sources?"""
-        further = not self._always(is_of_edges, _OWN)
-        if further and not self._always(is_of_edges, _NEIGHBOURS):
+        further = not few.is_always_of_edges(_OWN)
+        if further and not few.is_always_of_edges(_NEIGHBOURS):
             raise AllRowsError(
                 f"{self.conv} looks further than at the edges of each vertex and of its neighbours (at more hops, at edges "
                 f"by their sources, at all rows or edges at once, or at the numbers of vertices), which batches don't have, "
@@ -103,15 +101,8 @@ class BlackBox(Convolution):
                 "set full_graph = true with one worker, or build it of one hop",
             )
         with suppress(Exception):  # what fails on vertices without edges is told of where they are met
-            self._numbers_lone |= not is_of_edges(_LONE)
+            self._numbers_lone |= not few.is_of_edges(_LONE)
         return further
-
-    def _always(self, is_of_edges: Callable[..., bool], tried: "_Trial") -> bool:
-        alone = is_of_edges(tried)
-        # What is multiplied by nought at first is learned; but with other parameters, or in training, it may not run so.
-        with tried_again(self.conv):
-            alone = alone and all(is_of_edges(tried, training=training) for training in (False, True))
-        return alone
 
 
 _Pairs = tuple[tuple[int, int], ...]  # edges: source and destination
@@ -165,82 +156,82 @@ _NEIGHBOURS = _Trial(
 _LONE = _Alone(4, 4, ((0, 1), (1, 2), (2, 0)))
 
 
-def _always_of_edges(
-    conv: MessagePassing,
-    block: Block,
-    x: Tensor,
-    options: dict[str, object],
-    kinds: int,
-    tried: _Trial,
-    training: bool = False,
-) -> bool:
-    """Does a module so with edges of few kinds and of many; with values beyond the block's, unless it fails on such?"""
-    several = {min(kinds, 2), kinds}
-    try:
-        return all(_is_of_edges(conv, tried, block, x, options, some, True, training) for some in several)
-    except Exception:  # its own code's, which may take values for something else, as for places in a table
-        return all(_is_of_edges(conv, tried, block, x, options, some, False, training) for some in several)
+class _OnFew(NamedTuple):
+    """A module that is tried on a few vertices with random rows, as wide as those of a block.
 
-
-def _is_of_edges(
-    conv: MessagePassing,
-    tried: _Trial,
-    block: Block,
-    x: Tensor,
-    options: dict[str, object],
-    kinds: int,
-    beyond: bool,
-    training: bool,
-) -> bool:
-    """Does a vertex get the same from a module, whether other vertices, and edges to these, are there or not?
-
-    Nor may it matter in which order vertices are numbered, which on a block is another one. Tried on a few vertices with
-    random rows, as wide as those of a block; what edges and rows come with is taken from there, too, larger and smaller for
-    the others, if `beyond`; edges are of all `kinds` in turn. In training dropout and batch normalisation are left out, and
-    one that draws other random numbers is not told of.
+    Does a vertex get the same from it, whether other vertices, and edges to these, are there or not? Nor may it matter in
+    which order vertices are numbered, which on a block is another one.
     """
-    rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
-    def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> tuple[Tensor | None, Noted]:
-        at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
-        at = at.flip(0) if backwards else at
-        ends = at[torch.tensor(edges).T.to(x.device)]
-        by_destination = ends[1].argsort(stable=True)
+    conv: MessagePassing
+    block: Block
+    x: Tensor  # [num_src, columns]
+    options: dict[str, object]  # what edges and rows come with
+    kinds: int  # of edges
 
-        def part(value: object) -> object:
-            if not isinstance(value, Tensor) or not value.dim() or len(value) not in (block.num_edges, len(x)):
-                return value
-            if len(value) != block.num_edges:
-                return value[at.to(value.device) % len(value)]
-            if not value.is_floating_point():
-                return (by_destination % kinds).to(value)
-            some = value[by_destination.to(value.device) % len(value)]
-            if not beyond:
-                return some
-            least, most = value.amin(0), value.amax(0)
-            more = 1 + most - least
-            place = by_destination.to(value.device).view(-1, *[1] * (value.dim() - 1))
-            others = torch.where(place % 2 == 0, most + more, torch.where(least > 0, least / 7, least - more))
-            return torch.where(place < len(tried.own), some, others)
+    def is_always_of_edges(self, tried: _Trial) -> bool:
+        """With other parameters, too, as what is multiplied by nought at first is learned; and in training."""
+        alone = self.is_of_edges(tried)
+        with tried_again(self.conv):  # it may not run so
+            alone = alone and all(self.is_of_edges(tried, training) for training in (False, True))
+        return alone
 
-        given, taken = {name: part(value) for name, value in options.items()}, rows[:count]
-        if other_rows:
-            taken = torch.cat([taken[: -tried.free], rows[-tried.free :]])
-        run = partial(own_forward, conv, taken[at], ends[:, by_destination], given)
-        return left_by(conv, lambda: _rows_at(run(), at[: tried.compared]))
+    def is_of_edges(self, tried: _Trial, training: bool = False) -> bool:
+        """With edges of few kinds and of many; with values beyond the block's, unless it fails on such."""
+        several = {min(self.kinds, 2), self.kinds}
+        try:
+            return all(self._is_of_edges(tried, kinds, True, training) for kinds in several)
+        except Exception:  # its own code's, which may take values for something else, as for places in a table
+            return all(self._is_of_edges(tried, kinds, False, training) for kinds in several)
 
-    left_out = LeftOut(F.batch_norm, *DROPOUTS) if training else nullcontext()
-    with torch.no_grad(), in_mode(conv, training), Draws() as drawn, left_out:
-        (alone, left), *others = (forward(*graph) for graph in tried.graphs())
-    if alone is None or (training and drawn.shapes):
-        return True
-    same = all(rows is not None and alike(alone, rows) for rows, _ in others)
-    if drawn.shapes and not same:
-        raise ModelError(f"{conv} draws random numbers in eval mode, too: give F.dropout training=self.training")
-    for kept, now in left if same else ():
-        if not all(alike(now, dict(beside).get(kept, now)) for _, beside in others):
-            raise ModelError(keeps_of_rows(conv, kept))
-    return same
+    def _is_of_edges(self, tried: _Trial, kinds: int, beyond: bool, training: bool) -> bool:
+        """With edges of all `kinds` in turn, and values that are larger and smaller for the others, if `beyond`.
+
+        In training dropout and batch normalisation are left out, and one that draws other random numbers is not told of.
+        """
+        conv, x = self.conv, self.x
+        rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
+
+        def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> tuple[Tensor | None, Noted]:
+            at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
+            at = at.flip(0) if backwards else at
+            ends = at[torch.tensor(edges).T.to(x.device)]
+            by_destination = ends[1].argsort(stable=True)
+            own = len(tried.own) if beyond else len(edges)
+            given = {name: self._part(of, at, by_destination, kinds, own) for name, of in self.options.items()}
+            taken = rows[:count]
+            if other_rows:
+                taken = torch.cat([taken[: -tried.free], rows[-tried.free :]])
+            run = partial(own_forward, conv, taken[at], ends[:, by_destination], given)
+            return left_by(conv, lambda: _rows_at(run(), at[: tried.compared]))
+
+        with on_trial(conv, training, x, *DROPOUTS) as drawn:
+            (alone, left), *others = (forward(*graph) for graph in tried.graphs())
+        if alone is None or (training and drawn.shapes):
+            return True
+        same = all(rows is not None and alike(alone, rows) for rows, _ in others)
+        if drawn.shapes and not same:
+            raise ModelError(f"{conv} draws random numbers in eval mode, too: give F.dropout training=self.training")
+        for kept, now in left if same else ():
+            if not all(alike(now, dict(beside).get(kept, now)) for _, beside in others):
+                raise ModelError(keeps_of_rows(conv, kept))
+        return same
+
+    def _part(self, value: object, vertices: Tensor, edges: Tensor, kinds: int, own: int) -> object:
+        """What some vertices and edges come with, taken from the block's; edges from the number `own` on with others."""
+        count = self.block.num_edges
+        if not isinstance(value, Tensor) or not value.dim() or len(value) not in (count, len(self.x)):
+            return value
+        if len(value) != count:
+            return value[vertices.to(value.device) % len(value)]
+        if not value.is_floating_point():
+            return (edges % kinds).to(value)
+        least, most = value.amin(0), value.amax(0)
+        more = 1 + most - least
+        place = edges.to(value.device)
+        some, place = value[place % len(value)], place.view(-1, *[1] * (value.dim() - 1))
+        others = torch.where(place % 2 == 0, most + more, torch.where(least > 0, least / 7, least - more))
+        return torch.where(place < own, some, others)
 
 
 def _rows_at(out: object, places: Tensor) -> Tensor | None:
@@ -379,7 +370,7 @@ def _more(rows: Tensor, count: int) -> Tensor:
     return torch.cat([rows, first.expand(count - len(rows), *rows.shape[1:])])
 
 
-class _OnBlock(TorchFunctionMode):
+class _OnBlock(OtherDropout):
     """Functions inside a black box whose result hangs on which rows there are.
 
     Dropout is keyed: by vertex where a tensor has a row a vertex, by edge where a row an edge, with or without loops that
@@ -395,12 +386,9 @@ class _OnBlock(TorchFunctionMode):
         self._joined: Tensor | None = None  # the last list of edges that was put together
 
     def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        kwargs = kwargs or {}
         if func is F.batch_norm:
-            return self._batch_norm(*args, **kwargs)
-        if func in DROPOUTS:
-            return self._dropout(*asked(*args, **kwargs))
-        out = func(*args, **kwargs)
+            return self._batch_norm(*args, **(kwargs or {}))
+        out = super().__torch_function__(func, types, args, kwargs)
         if func in _JOINING and out.dim() == 2 and len(out) == 2 and out.dtype == torch.int64:
             self._joined = out
         return out
@@ -423,10 +411,8 @@ class _OnBlock(TorchFunctionMode):
         others = others if weight is None else others * weight.view(mean.shape)
         return torch.cat([own, others if bias is None else others + bias.view(mean.shape)])
 
-    def _dropout(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
         call = self._call
-        if not p:
-            return x
         keys = self._keys(x) if call.run.keys else None
         if (
             keys is None

@@ -1,23 +1,19 @@
 """How a convolution of one's own says that it can be split, so that its edges may be computed wherever their sources are."""
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError
-from weft.keys import drawing_alone
 from weft.nn.convolution import REDUCE, Call, Convolution
 from weft.nn.depths import in_mode
 from weft.nn.dropout import DROPOUTS
-from weft.nn.row_by_row import LeftOut, as_far_as_it_runs, check_by_row, tried_again
+from weft.nn.row_by_row import as_far_as_it_runs, check_by_row, on_trial, tried_again
 from weft.nn.small_graph import off_by, small_graph
 from weft.nn.sums import Largest, Sums
-from weft.operations import Draws
 
 
 @dataclass(frozen=True)
@@ -85,9 +81,7 @@ def _check_by_row(conv: MessagePassing, like: Tensor, training: bool) -> None:
 
     def tried() -> None:
         split: Split = conv.weft_split()
-        left_out = LeftOut(*DROPOUTS, F.batch_norm) if training else nullcontext()
-        exactly = torch.autocast(like.device.type, enabled=False)
-        with torch.no_grad(), in_mode(conv, training), drawing_alone(0), exactly, left_out, Draws() as drawn:
+        with on_trial(conv, training, like, *DROPOUTS) as drawn:
             try:
                 said, x = graph.x, graph.x
                 if (source := split.source) is not None:
@@ -123,19 +117,13 @@ def _compare(conv: MessagePassing, width: int, of_numbers: bool = False) -> None
     if split is None:
         raise ModelError(f"{conv} declares no split: give it a method weft_split() that returns a weft.Split")
     dtype = next((p.dtype for p in conv.parameters()), torch.float32)
-    graph, before = small_graph(width, dtype), conv.training
-    try:
-        conv.eval()
-        with torch.no_grad():
-            wanted = conv(graph.x, graph.edge_index)
-            rows = graph.x if split.source is None else split.source(graph.x)
-            got = split.finish(graph.merged(rows[graph.src], REDUCE[split.merge]), graph.x)
-    finally:
-        conv.train(before)
+    graph = small_graph(width, dtype)
+    with torch.no_grad(), in_mode(conv, False):
+        wanted = conv(graph.x, graph.edge_index)
+        rows = graph.x if split.source is None else split.source(graph.x)
+        got = split.finish(graph.merged(rows[graph.src], REDUCE[split.merge]), graph.x)
     if got.shape != wanted.shape:
         raise ModelError(f"{conv}: its split gives rows of shape {tuple(got.shape)}, its forward {tuple(wanted.shape)}")
-    if of_numbers and not (got.isfinite() & wanted.isfinite()).all():
-        return
-    error, share = off_by(got, wanted)
-    if not share <= 1e-4:
+    error = off_by(got, wanted, 1e-4, of_numbers)
+    if error is not None:
         raise ModelError(f"{conv}: its split and its forward differ by up to {error:.3g}: make them compute the same")

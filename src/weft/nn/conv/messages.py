@@ -5,29 +5,23 @@ smaller; but it runs under every placement, and its gradients are torch's.
 """
 
 from abc import abstractmethod
-from contextlib import ExitStack, nullcontext
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 from torch_geometric.nn import MessagePassing
 from torch_geometric.utils import softmax
 
 from weft.errors import ConfigError, ModelError
-from weft.keys import drawing_alone
 from weft.keys import key as make_key
 from weft.nn import sums
 from weft.nn.attention import attention_part, join_by_softmax
 from weft.nn.convolution import Call, Convolution
-from weft.nn.depths import in_mode
 from weft.nn.dropout import OtherDropout, dropped
 from weft.nn.kept_state import state_kept
-from weft.nn.row_by_row import LeftOut, check_by_row, tried_again
+from weft.nn.row_by_row import check_by_row, on_trial, tried_again
 from weft.nn.small_graph import SmallGraph, off_by, small_graph
 from weft.nn.sums import split_max
-from weft.operations import Draws
 from weft.placements import Edges, Merge, SplitLayer
 from weft.sampling import Block
 from weft.threads import cached_property
@@ -129,7 +123,7 @@ class _Messages(Merge):
 
     def over(self, edges: Edges, sources: Tensor, own: Tensor) -> Tensor:
         """Of slices of columns."""
-        return self._merged(edges, sources, self._of.describe(own), _OfSlices(self))
+        return self._merged(edges, sources, self._of.describe(own), _ByEdge(self, None))
 
     def join(self, layer: SplitLayer, here: tuple[Tensor, ...], there: tuple[Tensor, ...]) -> Tensor:
         if self._of.join == "softmax":
@@ -146,14 +140,14 @@ class _Messages(Merge):
         (here, _, each), (there, _, each_there) = (self._said(*part, _ByEdge(self, part[0])) for part in parts)
         return split_max(layer, here, there, each, each_there)
 
-    def _merged(self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode) -> Tensor:
+    def _merged(self, edges: Edges, sources: Tensor, given: Tensor, dropout: OtherDropout) -> Tensor:
         """The rows of destinations whose edges are all here."""
         if self._of.join == "max":
             said, _, each = self._said(edges, sources, given, dropout)
             return sums.aggregate(each, said, None, "max")
         return self._divided(self._part(edges, sources, given, dropout)[0].flatten(1), edges.totals)
 
-    def _part(self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode) -> tuple[Tensor, ...]:
+    def _part(self, edges: Edges, sources: Tensor, given: Tensor, dropout: OtherDropout) -> tuple[Tensor, ...]:
         """Of some edges: their sum; or with soft-max their mean, and the log of its sum."""
         said, ends, each = self._said(edges, sources, given, dropout)
         if self._of.join != "softmax":
@@ -164,7 +158,7 @@ class _Messages(Merge):
         return attention_part(each, said.view(len(said), heads, said.shape[1] // heads), scores, 1.0)
 
     def _said(
-        self, edges: Edges, sources: Tensor, given: Tensor, dropout: TorchFunctionMode
+        self, edges: Edges, sources: Tensor, given: Tensor, dropout: OtherDropout
     ) -> tuple[Tensor, tuple[Tensor, Tensor], Block]:
         """Messages, both ends of their edges, and a block of which each edge is a source."""
         block = edges.block
@@ -180,32 +174,27 @@ class _Messages(Merge):
 
 
 class _ByEdge(OtherDropout):
-    """Of rows of edges: by edge, the same wherever that is computed. Others are left to torch."""
+    """Of rows of edges: by edge, the same wherever that is computed; others are left to torch.
 
-    def __init__(self, messages: _Messages, edges: Edges) -> None:
+    Refused of slices of columns, of which each worker has others.
+    """
+
+    def __init__(self, messages: _Messages, edges: Edges | None) -> None:
+        """`edges`: None: slices of columns."""
         super().__init__()
         self._messages, self._edges, self._calls = messages, edges, 0
 
     def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
+        if self._edges is None:
+            raise ModelError(
+                f"{self._messages} drops what is said along edges, so its layer can't be placed by columns: place it "
+                f"local, pull or push, or choose plan halo"
+            )
         if len(x) != self._edges.block.num_edges:
             return torch.dropout(x, p, True)
         self._calls += 1
         key = make_key(self._messages.dropout_key, self._calls)
         return dropped(x, p, self._messages.call.edge_keys(self._edges), key, inplace)
-
-
-class _OfSlices(OtherDropout):
-    """Of slices of columns: refused, for each worker has others."""
-
-    def __init__(self, messages: _Messages) -> None:
-        super().__init__()
-        self._messages = messages
-
-    def dropped(self, x: Tensor, p: float, inplace: bool) -> Tensor:
-        raise ModelError(
-            f"{self._messages} drops what is said along edges, so its layer can't be placed by columns: place it local, "
-            f"pull or push, or choose plan halo"
-        )
 
 
 class _Scaled(OtherDropout):
@@ -230,16 +219,10 @@ def _check_equals_its_module(convolution: MessageConvolution, like: Tensor, trai
 def _compare(convolution: MessageConvolution, like: Tensor, training: bool, of_numbers: bool = False) -> None:
     """`of_numbers`: only where both give numbers."""
     conv, name = convolution.conv, type(convolution).__name__
-    graph, exactly = (
-        small_graph(like.shape[1], like.dtype, like.device),
-        torch.autocast(like.device.type, enabled=False),
-    )
-    as_it_is = torch.no_grad(), in_mode(conv, training), drawing_alone(0), exactly
-    with ExitStack() as within:
-        for context in (*as_it_is, _Scaled(), LeftOut(F.batch_norm) if training else nullcontext()):
-            within.enter_context(context)
+    graph = small_graph(like.shape[1], like.dtype, like.device)
+    with on_trial(conv, training, like) as drawn, _Scaled():
         try:
-            with Draws() as drawn, state_kept(conv):
+            with state_kept(conv):
                 wanted = type(conv).forward(conv, graph.x.clone(), graph.edge_index)
         except Exception:  # its own code, which may need more than rows and edges
             return
@@ -248,10 +231,8 @@ def _compare(convolution: MessageConvolution, like: Tensor, training: bool, of_n
         got = _by_parts(convolution, graph)
     if got.shape != wanted.shape:
         raise ModelError(f"{name} gives rows of shape {[*got.shape]}, {conv} itself {[*wanted.shape]}")
-    if of_numbers and not (got.isfinite() & wanted.isfinite()).all():
-        return
-    off, share = off_by(got, wanted)
-    if not share <= (1e-8 if like.dtype == torch.float64 else 1e-2):
+    off = off_by(got, wanted, 1e-8 if like.dtype == torch.float64 else 1e-2, of_numbers)
+    if off is not None:
         when, remedy = (" in training", "drop alike (F.dropout)") if training else ("", "compute the same")
         raise ModelError(
             f"{name} differs from {conv} itself{when} by up to {off:.3g}: make them {remedy}, or let serves() refuse its "
