@@ -10,6 +10,7 @@ from torch.autograd.function import once_differentiable
 from torch_geometric.nn import GATConv
 
 from weft.exchange import Communicator
+from weft.nn.conv.gcn import roots_of_degrees
 from weft.nn.conv.relations import relation_slots
 from weft.nn.decoupled import Dense, Step, shares_sent
 from weft.nn.dropout import edge_mask
@@ -107,11 +108,8 @@ class Coefficients:
         given = self._of_edges("edge_weight") if step.weighted else None
         if not conv.normalize:
             return Mix(None if given is None else given.to(dtype), None)
-        found = self._graph.self_loops.of(torch.arange(lists.num_vertices), step.weighted)
-        others, own, own_total = (of_all.to(lists.other.device) for of_all in found)
-        own = torch.where(own.isnan(), 2.0 if conv.improved and step.weighted else 1.0, own)
-        roots = (others + (own if conv.add_self_loops else own_total)).rsqrt()
-        roots = torch.where(roots.isinf(), 0.0, roots)
+        found = roots_of_degrees(conv, step.weighted, self._graph, torch.arange(lists.num_vertices))
+        roots, own = (of_all.to(lists.other.device) for of_all in found)
         weight = room_like(roots.to(dtype), self._new, len(lists.other))
         for _, edges, dst in lists.pieces():
             src = lists.other[edges].long()

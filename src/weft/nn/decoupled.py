@@ -206,32 +206,33 @@ class _Answers:
         else:
             rows = x
             self._steps.append(step)
-        last = self._called == self._depth
         if step.kind == "mean":
-            return self._mean(conv, rows, x, last)
+            return self._mean(conv, rows, x)
         if step.kind == "relations":
-            return self._by_relation(conv, rows, last)
+            return self._by_relation(conv, rows)
         dense = _dense_part(conv, step.kind, rows)
-        if isinstance(conv, GATConv):
-            self._scores.append(torch.cat([(dense * conv.att_src).sum(-1), (dense * conv.att_dst).sum(-1)], 1))
-            return self._by_heads(conv, dense, x) if last else _joined(conv, dense, x)
-        return self._propagate(dense) if last else dense
+        return self._by_heads(conv, dense, x) if isinstance(conv, GATConv) else self._given(dense)
 
-    def _propagate(self, rows: Tensor, beside: Tensor | None = None, heads: int = 1, averaged: bool = False) -> Tensor:
+    def _given(self, rows: Tensor, beside: Tensor | None = None, heads: int = 1, averaged: bool = False) -> Tensor:
+        """Rows, and what a convolution adds to them; those of the last one are mixed before."""
+        if self._called < self._depth:
+            return rows if beside is None else rows + beside
         scores = torch.cat(self._scores, 1) if self._scores else None
         return self._around.propagate(Dense(rows, self._steps, scores, beside, heads, averaged))
 
     def _by_heads(self, conv: GATConv, dense: Tensor, x: Tensor) -> Tensor:
-        rows = dense.flatten(1)
+        """The heads' rows as one; those of the last convolution stay apart until they are mixed."""
+        self._scores.append(torch.cat([(dense * conv.att_src).sum(-1), (dense * conv.att_dst).sum(-1)], 1))
         residual = None if conv.res is None else conv.res(x)
-        beside = _beside(residual, conv.bias, rows if conv.concat else dense[:, 0])
-        return self._propagate(rows, beside, conv.heads, not conv.concat)
+        beside = _beside(residual, conv.bias, dense.flatten(1) if conv.concat else dense[:, 0])
+        apart = conv.concat or self._called == self._depth
+        return self._given(dense.flatten(1) if apart else dense.mean(1), beside, conv.heads, not conv.concat)
 
-    def _mean(self, conv: SAGEConv, x: Tensor, x_own: Tensor, last: bool) -> Tensor:
+    def _mean(self, conv: SAGEConv, x: Tensor, x_own: Tensor) -> Tensor:
         x = conv.lin(x).relu() if conv.project else x
         root = conv.lin_r(x_own) if conv.root_weight else None
-        if not last:
-            out = conv.lin_l(x) if root is None else conv.lin_l(x) + root
+        if self._called < self._depth:
+            out = self._given(conv.lin_l(x), root)
         elif not is_matrix(conv.lin_l):
             raise ModelError(
                 f"{conv}: its lin_l is more than a matrix (it has hooks, as of nn.utils.weight_norm, or a forward of its "
@@ -239,10 +240,10 @@ class _Answers:
             )
         else:  # the bias, too, is not mixed: vertices without neighbours have it
             rows = nn.functional.linear(x, conv.lin_l.weight)
-            out = self._propagate(rows, _beside(root, conv.lin_l.bias, rows))
+            out = self._given(rows, _beside(root, conv.lin_l.bias, rows))
         return nn.functional.normalize(out, p=2.0, dim=-1) if conv.normalize else out
 
-    def _by_relation(self, conv: RGCNConv, x: Tensor, last: bool) -> Tensor:
+    def _by_relation(self, conv: RGCNConv, x: Tensor) -> Tensor:
         """Each row by the matrices of the relations that its vertex sends along, for its neighbours will get it by these."""
         added = without_depth(x).new_zeros(len(x), conv.out_channels)
         shares = self._around.sends(conv.num_relations)
@@ -251,10 +252,7 @@ class _Answers:
             added.index_add_(0, at, (share[at, None] * x[at]) @ matrix)
         rows = x.new_zeros(len(x), 1) + added  # which knows whose rows these are
         root = None if conv.root is None else x @ conv.root
-        beside = _beside(root, conv.bias, rows)
-        if last:
-            return self._propagate(rows, beside)
-        return rows if beside is None else rows + beside
+        return self._given(rows, _beside(root, conv.bias, rows))
 
 
 def _beside(root: Tensor | None, bias: Tensor | None, like: Tensor) -> Tensor | None:
@@ -295,13 +293,6 @@ def _dense_part(conv: MessagePassing, kind: str, x: Tensor) -> Tensor:
     out = conv.lin(x)
     if kind == "attention":
         return out.view(len(x), conv.heads, conv.out_channels)
-    return out if conv.bias is None else out + conv.bias
-
-
-def _joined(conv: GATConv, rows: Tensor, x: Tensor) -> Tensor:
-    """The heads' rows as one, and what the convolution adds to it."""
-    out = rows.flatten(1) if conv.concat else rows.mean(1)
-    out = out if conv.res is None else out + conv.res(x)
     return out if conv.bias is None else out + conv.bias
 
 

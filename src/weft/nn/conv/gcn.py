@@ -10,6 +10,7 @@ from weft.errors import ModelError
 from weft.nn.convolution import Call, Convolution, columns_of, dense, is_matrix
 from weft.nn.sums import Sums
 from weft.placements import Program
+from weft.sampling import Topology
 
 
 class Gcn(Convolution):
@@ -62,41 +63,42 @@ def sums_by_degrees(call: Call, x: Tensor) -> Tensor:
     conv, layer = call.conv, call.layer
     if not conv.normalize:
         return layer.merge(Sums("sum", call.weights), x)
-    # PyG's own rule: `improved` doubles self-loops only where edges have weights.
-    fill, loops = 2.0 if _improved(conv) and call.edge_weight else 1.0, conv.add_self_loops
-    at_src, at_dst, own_weight = _factors(call, fill, loops, x.dtype)
+    loops = conv.add_self_loops
+    at_src, at_dst, own_weight = _factors(call, x.dtype)
     out, own = layer.merge_with_own(Sums("sum", lambda edges: call.weights(edges, loops)), x * at_src)
     return out * at_dst + own_weight * own if loops else out * at_dst
 
 
-def _factors(call: Call, fill: float, loops: bool, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def roots_of_degrees(conv: MessagePassing, weighted: bool, graph: Topology, vertices: Tensor) -> tuple[Tensor, Tensor]:
+    """By PyG's own rule, of the whole graph: D^-1/2 of vertices, and what the self-loop of each weighs, float64."""
+    others, own, own_total = graph.self_loops.of(vertices, weighted)
+    own = torch.where(own.isnan(), 2.0 if _improved(conv) and weighted else 1.0, own)  # doubled only with weights
+    roots = (others + (own if conv.add_self_loops else own_total)).rsqrt()
+    return torch.where(roots.isinf(), 0.0, roots), own
+
+
+def _factors(call: Call, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
     """D^-1/2 A D^-1/2 in parts: a factor of each row here, one of each destination, the own row's weight; made once.
 
     The own row's weight is meant for rows that have their own factor already.
     """
-    program, layer = call.program, call.layer
-    if program.graph is None or program.weighted:
+    layer, graph, conv = call.layer, call.program.graph, call.conv
+    if graph is None or call.program.weighted:
         raise ModelError(
-            f"{call.conv} needs uniform sampling from a graph whose degrees are known: drop weighted, or choose another "
+            f"{conv} needs uniform sampling from a graph whose degrees are known: drop weighted, or choose another "
             f"sampler"
         )
-    graph_loops = program.graph.self_loops
-
-    def inverse(vertices: Tensor) -> tuple[Tensor, Tensor]:
-        others, own, own_total = graph_loops.of(vertices, call.edge_weight)
-        own = torch.where(own.isnan(), fill, own)
-        roots = (others + (own if loops else own_total)).rsqrt()
-        return torch.where(roots.isinf(), 0.0, roots), own
 
     def look_up(program: Program) -> tuple[Tensor, Tensor, Tensor]:
         here, there = program.vertices[call.depth : call.depth + 2]
-        (at_src, _), (at_dst, own) = inverse(here), inverse(there)
-        return at_src, at_dst * graph_loops.in_degrees(there), own * at_dst
+        (at_src, _), (at_dst, own) = (roots_of_degrees(conv, call.edge_weight, graph, ids) for ids in (here, there))
+        return at_src, at_dst * graph.self_loops.in_degrees(there), own * at_dst
 
     def make() -> tuple[Tensor, Tensor, Tensor]:  # in float64 up to here
-        at_src, at_dst, own = program.from_host(look_up)
+        at_src, at_dst, own = call.program.from_host(look_up)
         at_dst = at_dst / torch.where(layer.degrees > 0, layer.degrees, 1)
         at_src, at_dst, own = (factor.to(dtype)[:, None] for factor in (at_src, at_dst, own))
         return at_src, at_dst, own
 
-    return layer.here.block.remembered(f"gcn {call.depth} {fill} {loops} {call.edge_weight} {dtype}", make)
+    options = f"{_improved(conv)} {conv.add_self_loops} {call.edge_weight}"
+    return layer.here.block.remembered(f"gcn {call.depth} {options} {dtype}", make)
