@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -39,9 +38,12 @@ class Walked(NamedTuple):
     handles: dict[str, Handle]  # values of edges that it is given
 
 
-def walk(model: nn.Module, width: int | None = None) -> list[Walked]:
-    """The first convolution to each depth, that nearest the inputs first."""
-    met, deepest = _walk(model, width)
+def walk(model: nn.Module, width: int | None = None, there_are_rows: bool = True) -> list[Walked]:
+    """The first convolution to each depth, that nearest the inputs first.
+
+    Unless it is known that `there_are_rows`, a model is refused that runs on rows, but not where there are none.
+    """
+    met, deepest = _walk(model, width, there_are_rows)
     first = {one.depth: one for one in reversed(met)}
     return [first[depth] for depth in range(1, deepest + 1)]
 
@@ -59,7 +61,7 @@ def edge_arguments(model: nn.Module, width: int | None = None) -> set[str]:
 def takes_slices(model: nn.Module, width: int) -> bool:
     """May inputs be slices of columns: does training compute with them in the first convolutions alone?"""
     try:
-        _on_few_rows(model, width, lambda x, depth, inputs: None, sliced=True)
+        _on_few_rows(model, width, sliced=True)
     except ModelError as error:  # other reasons are a run's to tell
         return not isinstance(error, SlicesError)
     return True
@@ -113,7 +115,7 @@ def passage(model: nn.Module, width: int | None) -> Passage:
 def _on_few_rows(
     model: nn.Module,
     width: int | None,
-    enters: Callable[[Tensor, int, Tensor], object],
+    enters: Callable[[Tensor, int, Tensor], object] = lambda x, depth, inputs: None,
     sliced: bool = False,
     deeper: Callable[[Tensor, int, int], Tensor] | None = None,
     drawn: bool = False,
@@ -127,7 +129,7 @@ def _on_few_rows(
     count = _DRAWN if drawn else 2
 
     def inputs(like: Tensor, width: int) -> Tensor:
-        rows = _zeros(count, like, width)
+        rows = like.new_zeros(count, width)
         made.append(rows + torch.from_numpy(generator(0).normal(0, 4, rows.shape)).to(rows) if drawn else rows)
         return made[0]
 
@@ -137,8 +139,9 @@ def _on_few_rows(
         with in_mode(conv, False):  # of one row
             return x.new_zeros(len(x), output_width(conv, x, given)).requires_grad_(learned) + 0
 
+    run = Pass([count] * DEEPEST, deeper=deeper, sliced=sliced, hooked=hooked)
     with drawing_alone(0), state_kept(model):
-        out, _ = answered(model, width, inputs, passed, [count] * DEEPEST, True, deeper, sliced, True, hooked)
+        out, _ = answered(model, width, inputs, passed, run, training=True, gradients=True)
     return out.shape[-1]
 
 
@@ -146,7 +149,7 @@ def check_hooks(model: nn.Module, width: int) -> None:
     """Refuse hooks of rows' gradients that do not treat each part of a sum alike: several workers have parts of them."""
     hooked: Hooked = []
     with suppress(ModelError):  # which a run tells
-        _on_few_rows(model, width, lambda x, depth, inputs: None, drawn=True, hooked=hooked)
+        _on_few_rows(model, width, drawn=True, hooked=hooked)
     for rows, hook in hooked:
         one, other = (torch.from_numpy(generator(seed).normal(size=rows.shape)).to(rows) for seed in (0, 1))
         first, second, both = (hook(gradient) for gradient in (one, other, one + other))
@@ -232,11 +235,6 @@ def _widths_within(model: nn.Module) -> list[int]:
     return sorted({size for size in (*built, *(size for p in model.parameters() for size in p.shape)) if size > 1})
 
 
-def check_without_rows(model: nn.Module, width: int | None) -> None:
-    """Refuse a model that runs on rows, but not where there are none."""
-    _walk(model, width, there_are_rows=False)
-
-
 def _walk(model: nn.Module, width: int | None, there_are_rows: bool = True) -> tuple[list[Walked], int]:
     """Each call of a convolution, and the depth of the model's results, by a forward that passes depths on and no more.
 
@@ -255,7 +253,8 @@ def _walk(model: nn.Module, width: int | None, there_are_rows: bool = True) -> t
             return x.new_zeros(len(x), width)
 
         with state_kept(model):
-            return met, answered(model, width, partial(_zeros, rows), count, [rows] * DEEPEST)[1]
+            run = Pass([rows] * DEEPEST)
+            return met, answered(model, width, lambda like, width: like.new_zeros(rows, width), count, run)[1]
 
     try:
         return on(0)
@@ -295,17 +294,13 @@ def answered(
     width: int | None,
     rows: Callable[[Tensor, int], Tensor],
     answer: Convolve,
-    sizes: list[int],
+    run: Pass,
     training: bool = False,
-    deeper: Callable[[Tensor, int, int], Tensor] | None = None,
-    sliced: bool = False,
     gradients: bool = False,
-    hooked: Hooked | None = None,
 ) -> tuple[Tensor, int]:
     """The model's results, and their depth: its forward on rows made like a parameter, with answered convolutions.
 
-    `sizes`: how many rows there are at each depth; `deeper`: which of them, if not the first ones. `sliced`: are they slices
-    of columns? `gradients`: is it seen what they go through? `hooked` gets what hooks gradients of rows.
+    `run`: without keys, which it gets here. `gradients`: is it seen what rows go through?
     """
     like = max(model.parameters(), key=lambda p: (p.is_floating_point(), p.dim() > 1), default=torch.empty(0))
     like = like.detach().flatten()[:0]
@@ -316,8 +311,8 @@ def answered(
             wide = takes_attributes(model, width)
             everything |= {ATTRIBUTES: int(wide == 1), FEATURES: wide if wide > 1 else 0}
             types = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-            of_size = {size: types[:size] for size in {*sizes}}
-            run = Pass(sizes, [of_size[size] for size in sizes], (), deeper, sliced, hooked)
+            of_size = {size: types[:size] for size in {*run.sizes}}
+            run.key, run.keys = (), [of_size[size] for size in run.sizes]
             return call_model(model, x, run, answer, everything, types)
     except RuntimeError as error:
         if type(model).forward is nn.Module.forward and "forward" not in vars(model):
@@ -337,10 +332,6 @@ def answered(
             f"{type(model).__name__} does not run as forward(x, edge_index), on {width} features of each of some vertices "
             f"({type(error).__name__}: {error})"
         ) from error
-
-
-def _zeros(rows: int, like: Tensor, width: int) -> Tensor:
-    return like.new_zeros(rows, width)
 
 
 @contextmanager

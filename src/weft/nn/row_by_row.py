@@ -23,14 +23,14 @@ from weft.nn.depths import (
     answered,
     by_itself,
     check_can_run,
-    check_without_rows,
     in_mode,
     output_width,
     takes_attributes,
+    walk,
 )
 from weft.nn.kept_state import KeptState, state_kept
 from weft.nn.own_generators import BY_ITS_OWN
-from weft.nn.rows import Rows, running_averages
+from weft.nn.rows import Pass, Rows, running_averages
 from weft.nn.small_graph import alike
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 
@@ -82,7 +82,7 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
                 whole, part = _undisturbed(whole, tried, _SOME), _undisturbed(part, tried, _PART)
             _check(model, whole, part, tried, several, " in training" if training else "")
     if several:
-        check_without_rows(model, width)
+        walk(model, width, there_are_rows=False)
 
 
 def _undisturbed(trial: _Trial, tried: Callable[..., _Trial], rows: int) -> _Trial:
@@ -346,7 +346,7 @@ def _outputs(model: nn.Module, width: int | None, widths: Widths, way: _Way) -> 
 
     hooks = [hook for name, module in model.named_modules() for hook in hooks_of(name, module)]
     try:
-        answered(model, width, inputs, product, sizes, way.training, left)
+        answered(model, width, inputs, product, Pass(sizes, deeper=left), way.training)
     finally:
         for hook in hooks:
             hook.remove()
