@@ -9,6 +9,7 @@ with importing():
     import weft.nn.generated  # before any model is made
 
 if TYPE_CHECKING:
+    from weft.nn.attributes import BY_ITS_OWN
     from weft.nn.block_model import (
         BlockModel,
         Met,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from weft.nn.layerwise import Layerwise, Pending
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
-    from weft.nn.own_generators import BY_ITS_OWN
     from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers
     from weft.nn.rows import Pass, running_averages
     from weft.nn.small_graph import alike

@@ -38,18 +38,6 @@ def by_rows(model: nn.Module) -> bool:
     return not any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
-class _Beginning:
-    """What a model keeps, and where random numbers are, before a forward."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._states = KeptState(model), GeneratorStates()
-
-    def put_back(self) -> None:
-        """Let the next forward begin there, too."""
-        for state in self._states:
-            state.put_back()
-
-
 class _Again(torch.autograd.Function):
     """Forward: piece by piece. Backward: piece by piece once more, with a gradient that goes straight to the parameters."""
 
@@ -57,18 +45,20 @@ class _Again(torch.autograd.Function):
     def forward(
         ctx: Any, make: Make, pieces: list[tuple[int, int]], model: nn.Module, *parameters: Tensor
     ) -> tuple[Tensor, ...]:
-        ctx.make, ctx.pieces, ctx.model, ctx.beginning = make, pieces, model, _Beginning(model)
-        made = []
-        for piece in pieces:
-            ctx.beginning.put_back()
-            made.append(make(*piece))
+        ctx.pieces, ctx.model, states = pieces, model, (KeptState(model), GeneratorStates())
+
+        def begun(first: int, end: int) -> tuple[Tensor, ...]:
+            for state in states:
+                state.put_back()
+            return make(first, end)
+
+        ctx.make, made = begun, [begun(*piece) for piece in pieces]
         return tuple(torch.cat(parts) for parts in zip(*made, strict=True))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[None, ...]:
         with generators_kept(), state_kept(ctx.model):
             for first, end in ctx.pieces:
-                ctx.beginning.put_back()
                 with torch.enable_grad():
                     made = ctx.make(first, end)
                 wanted = [(rows, g[first:end]) for rows, g in zip(made, gradients, strict=True) if rows.requires_grad]

@@ -1,5 +1,9 @@
-"""What things hold in Python besides parameters, buffers and modules: as JSON has it, copied, compared, and put back."""
+"""What things hold in Python besides parameters, buffers and modules: as JSON has it, copied, compared, and put back.
 
+Random generators among it: a torch.Generator, one of numpy, or of Python.
+"""
+
+import random
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterable, Mapping
@@ -8,13 +12,11 @@ from functools import cache
 from inspect import ismethod
 from itertools import chain
 from pathlib import Path
-from typing import cast
+from typing import Any, TypeGuard, cast, get_args
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-
-from weft.nn.own_generators import is_own_generator, put_state, state_of
 
 PLAIN = (bool, int, float, complex, str, type(None), np.bool_, np.number)  # values that are compared, and saved
 TABLE = 1 << 22  # numbers of a tensor that is a table, and taken to stay as it is
@@ -23,6 +25,10 @@ _AS_THEY_ARE = frozenset({bool, int, float, str, type(None)})
 _NO_HELPERS = frozenset({*PLAIN, Tensor, nn.Parameter, dict, list, set, tuple, OrderedDict})
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
+
+OwnGenerator = torch.Generator | np.random.Generator | np.random.RandomState | np.random.BitGenerator | random.Random
+_GENERATORS = get_args(OwnGenerator)
+BY_ITS_OWN = "a generator of its own (np.random.default_rng, torch.Generator, random.Random)"
 
 
 def held_by(thing: object) -> dict[str, object]:
@@ -114,6 +120,46 @@ def from_json(said: object, now: object) -> object:
     return type(now)(value) if isinstance(now, np.generic) and value is not None else value
 
 
+def is_own_generator(thing: object) -> TypeGuard[OwnGenerator]:
+    """Is it a generator, and neither of torch's, numpy's and Python's global ones, nor the system's?"""
+    if not isinstance(thing, _GENERATORS) or isinstance(thing, random.SystemRandom):
+        return False
+    everybodys = (torch.default_generator, *torch.cuda.default_generators, np.random.mtrand._rand, random._inst)
+    return not any(thing is one for one in everybodys)
+
+
+def state_of(generator: OwnGenerator) -> object:
+    """Where it is, as JSON has it."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state().numpy().tobytes().hex()
+    if isinstance(generator, random.Random):
+        return _listed(generator.getstate())
+    if isinstance(generator, np.random.RandomState):
+        return _listed(generator.get_state(legacy=False))
+    return _listed((generator.bit_generator if isinstance(generator, np.random.Generator) else generator).state)
+
+
+def put_state(generator: OwnGenerator, state: Any) -> None:
+    """Let it draw on from there; an error where it can't be there."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(torch.frombuffer(bytearray.fromhex(state), dtype=torch.uint8))
+    elif isinstance(generator, random.Random):
+        version, words, gauss = state
+        generator.setstate((version, tuple(words), gauss))
+    elif isinstance(generator, np.random.RandomState):
+        generator.set_state(state)
+    else:
+        (generator.bit_generator if isinstance(generator, np.random.Generator) else generator).state = state
+
+
+def _listed(state: Any) -> object:
+    if isinstance(state, dict):
+        return {name: _listed(value) for name, value in state.items()}
+    if isinstance(state, np.ndarray | np.generic):
+        return state.tolist()
+    return [_listed(one) for one in state] if isinstance(state, tuple) else state
+
+
 class Snapshot:
     """What things hold, and what these hold in turn, helpers of the user's own too, as it was when this was made."""
 
@@ -134,8 +180,11 @@ class Snapshot:
             if earlier is not None and earlier._is_untouched(thing):
                 self._copies[id(thing)] = earlier._copies[id(thing)]
             else:
-                named = (is_helper(thing) or id(thing) in self._roots) and _has_names(thing)
-                self._copies[id(thing)] = thing, held_by(thing) if named else _copied(thing)
+                copied = _copied(thing)
+                of_names = is_helper(thing) or id(thing) in self._roots
+                if copied is None and of_names and not isinstance(thing, Tensor | np.ndarray):
+                    copied = held_by(thing)
+                self._copies[id(thing)] = thing, copied
             if not is_own_generator(thing):
                 waiting += [thing.__self__] if ismethod(thing) else _within(self._copies[id(thing)][1])
 
@@ -168,12 +217,6 @@ def _copied(thing: object) -> object:
     if isinstance(thing, np.ndarray):
         return thing.copy() if thing.size <= TABLE and thing.flags.writeable else None
     return copy(thing) if isinstance(thing, list | deque | dict | set | tuple | frozenset) else None
-
-
-def _has_names(thing: object) -> bool:
-    return not is_own_generator(thing) and not isinstance(
-        thing, Tensor | np.ndarray | list | deque | dict | set | tuple | frozenset
-    )
 
 
 def _within(copied: object) -> Iterable[object]:

@@ -7,7 +7,7 @@ from inspect import ismethod
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import is_lazy
 from torch_geometric.nn import MessagePassing
 
 from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_made, is_of_library, is_plain, with_helpers
@@ -24,7 +24,9 @@ class KeptState:
             for name, buffer in part.named_buffers(recurse=False)
             if f"{at}.{name}".lstrip(".") not in besides and buffer.numel() <= largest
         ]
-        self._attributes = Snapshot(part for part in module.modules() if not _is_lazy(part))
+        self._attributes = Snapshot(
+            part for part in module.modules() if not any(map(is_lazy, part.parameters(recurse=False)))
+        )
         self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def has_stepped(self) -> bool:
@@ -172,7 +174,3 @@ def plain_of(things: Iterable[tuple[str, object]]) -> list[tuple[str, str, objec
         for name, value in held_by(thing).items()
         if is_plain(value) and not is_made(thing, name)
     ]
-
-
-def _is_lazy(module: nn.Module) -> bool:
-    return any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters(recurse=False))

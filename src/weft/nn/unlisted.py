@@ -16,12 +16,14 @@ from weft.nn.attributes import (
     held_by,
     is_of_library,
     is_of_librarys_class,
+    is_own_generator,
     is_plain,
+    put_state,
+    state_of,
     stored,
     with_helpers,
 )
 from weft.nn.kept_state import plain_of
-from weft.nn.own_generators import is_own_generator, put_state, state_of
 
 _LEARNED = "the objective"  # begins the names of what belongs to it
 _GENERATOR = "generator"  # where one is, as JSON has it
