@@ -428,26 +428,32 @@ class Centring(Two):
 
     def __init__(self, how):
         super().__init__(SAGEConv)
-        self.how, self.centre, self.shown, self.seen = how, torch.zeros(8), 0.0, []
+        self.how, self.centre, self.shown, self.seen, self.often = how, torch.zeros(8), 0.0, [], 0
 
     def between(self, x):
         taken = {"tensor": lambda: self.centre, "number": lambda: self.shown, "list": lambda: sum(self.seen[-2:])}
+        taken |= {"how often on many": lambda: self.often}
         out = x - taken.get(self.how, lambda: 0)()
-        if self.training:
+        if self.how == "how often on many":
+            self.often += self.training and len(x) > 8
+        elif self.training and self.how == "made once":
+            self._made = getattr(self, "_made", 1)
+        elif self.training:
             self.centre = 0.5 * self.centre + 0.5 * x.mean(0).detach()
             self.shown = float(x.mean())
             self.seen.append(float(x.mean()))
         return out
 
 
-@pytest.mark.parametrize("how", ["tensor", "number", "list"])
+@pytest.mark.parametrize("how", ["tensor", "number", "list", "how often on many"])
 def test_what_a_model_keeps_of_its_rows_for_the_next_ones_is_refused(graphs, how):
     with pytest.raises(ModelError, match="mixes the rows of different vertices in training"):
         losses(World(), graphs, lambda: Centring(how))
 
 
-def test_what_a_model_only_shows_is_not_refused(ranks, graphs):
-    agree(ranks, graphs, lambda: Centring("shown"))
+@pytest.mark.parametrize("how", ["shown", "made once"])
+def test_what_a_model_only_shows_or_makes_once_is_not_refused(ranks, graphs, how):
+    agree(ranks, graphs, lambda: Centring(how))
 
 
 def test_batch_normalisation_by_several_workers_is_told_of(ranks, graphs):

@@ -40,6 +40,7 @@ _DRAWING = nn.AlphaDropout, nn.FeatureAlphaDropout, nn.Dropout1d, nn.Dropout2d, 
 _TABLE = 1 << 22  # numbers of a parameter that stays as it is, and of a buffer that may: no gate is so large
 
 Noted = list[tuple[str, Tensor]]  # rows by who gave them, in the order of a forward
+Left = dict[str, Tensor]  # what tells of what a module keeps for its next forward, by name
 Widths = dict[tuple[MessagePassing, int], int]  # of what convolutions give, by the depth of their rows
 
 
@@ -53,6 +54,7 @@ class _Trial:
     held: list[object]  # and those that the model holds
     count: int  # of rows: those of the last vertices
     moved: bool  # are the rows that convolutions leave the last ones, not the first?
+    stepped: bool  # did attributes change, by which the next rows may come out otherwise?
 
     def first(self, rows: Tensor) -> int:
         """The vertex of the first of some rows."""
@@ -78,6 +80,9 @@ def check_rows(model: nn.Module, width: int | None = None, fewer: int = 0, sever
                 if training:  # it does not run so by itself
                     break
                 raise
+            if whole.stepped != part.stepped:  # what the next rows come out as is compared in both
+                tried = partial(tried, twice=True)
+                whole, part = tried(_SOME), tried(_PART)
             if whole.generators != part.generators:
                 whole, part = _undisturbed(whole, tried, _SOME), _undisturbed(part, tried, _PART)
             _check(model, whole, part, tried, several, " in training" if training else "")
@@ -227,6 +232,7 @@ class _Way(NamedTuple):
     training: bool
     moved: bool = False  # do they leave the last rows, and not the first?
     unknown: bool = False  # are rows that a part lacks no numbers?
+    twice: bool = False  # in training: do they run again, though nothing was kept of them?
 
 
 def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows: int, **otherwise: Any) -> _Trial:
@@ -238,10 +244,11 @@ def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows:
     with drawing_alone(0) as state, state_kept(model) as kept, Draws() as draws:
         with LeftOut(F.batch_norm) if way.training else nullcontext():
             noted = _outputs(model, width, widths, way)
-            if way.training and kept.has_changed():  # what is kept of these rows may come out in the next ones
+            stepped = way.training and kept.has_changed()
+            if stepped or (way.training and way.twice):  # what is kept of these rows may come out in the next ones
                 noted += _outputs(model, width, widths, way)
         noted += _buffers(model, kept) if way.training else []
-        return _Trial(noted, draws.shapes, state(), kept.generators(), rows, way.moved)
+        return _Trial(noted, draws.shapes, state(), kept.generators(), rows, way.moved, stepped)
 
 
 def _buffers(module: nn.Module, kept: KeptState) -> Noted:
@@ -255,14 +262,22 @@ def _buffers(module: nn.Module, kept: KeptState) -> Noted:
     ]
 
 
-def left_by(module: nn.Module, forward: Callable[[], Tensor | None]) -> tuple[Tensor | None, Noted]:
+def left_by(module: nn.Module, forward: Callable[[], Tensor | None]) -> tuple[Tensor | None, Left]:
     """What a forward gives; and, in training, what tells of what it keeps for the next one: that one's, and buffers."""
     with state_kept(module) as kept:
         made = forward()
         if not module.training:
-            return made, []
-        again = forward() if kept.has_changed() else None
-        return made, [*([] if again is None else [("what it gives next", again)]), *_buffers(module, kept)]
+            return made, {}
+        then = forward() if kept.has_changed() else made
+        return made, ({} if then is None else {"what it gives next": then}) | dict(_buffers(module, kept))
+
+
+def left_otherwise(one: Left, other: Left) -> str | None:
+    """What two trials left otherwise, the `other` one of the first of its rows, or what one of them lacks; None: nothing."""
+    for name in one | other:
+        if name not in one or name not in other or not alike(one[name][: len(other[name])], other[name]):
+            return name
+    return None
 
 
 def keeps_of_rows(who: object, kept: str) -> str:
@@ -276,7 +291,7 @@ def keeps_of_rows(who: object, kept: str) -> str:
 def check_by_row(name: str, part: Callable[..., Tensor], module: nn.Module, *rows: Tensor) -> Tensor:
     """What a part of a convolution makes of rows: a row for each, whatever others are beside it, and were before."""
 
-    def make(count: int) -> tuple[Tensor, Noted]:
+    def make(count: int) -> tuple[Tensor, Left]:
         made, left = left_by(module, lambda: part(*(x[:count].clone() for x in rows)))
         if not isinstance(made, Tensor):
             raise ModelError(f"{name} gives a {type(made).__name__}: a tensor with a row for each is needed")
@@ -289,9 +304,8 @@ def check_by_row(name: str, part: Callable[..., Tensor], module: nn.Module, *row
     (made, left), (of_some, left_by_some) = make(len(rows[0])), make(_PART)
     if not alike(made[:_PART], of_some):
         raise ModelError(f"{name} mixes rows, of which each worker has others: it must act on each row by itself")
-    for (kept, whole), (_, some) in zip(left, left_by_some, strict=False):
-        if not alike(whole[: len(some)], some):
-            raise ModelError(keeps_of_rows(name, kept))
+    if (kept := left_otherwise(left, left_by_some)) is not None:
+        raise ModelError(keeps_of_rows(name, kept))
     return made
 
 

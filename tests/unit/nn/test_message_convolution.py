@@ -136,8 +136,9 @@ class Keeping(MessagePassing):
     def made(self, x):
         made = self.norm(x - self.mean.to(x)) * (1 + self.steps / 4)
         if self.training:
-            self.steps += 1
-            self.mean = self.mean if self.keeps == "steps" else 0.9 * self.mean.to(x) + 0.1 * x.detach().mean(0)
+            self.steps += self.keeps != "how often on many" or len(x) > 8
+            if self.keeps in ("buffer", "attribute"):
+                self.mean = 0.9 * self.mean.to(x) + 0.1 * x.detach().mean(0)
         return made
 
     def forward(self, x, edge_index):
@@ -159,7 +160,7 @@ class ServingIt(MessageConvolution):
         return self.conv.lin(merged)
 
 
-@pytest.mark.parametrize("keeps", ["buffer", "attribute", "steps"])
+@pytest.mark.parametrize("keeps", ["buffer", "attribute", "how often on many", "steps"])
 @pytest.mark.parametrize(
     ("kind", "served", "who"),
     [

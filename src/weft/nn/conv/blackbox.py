@@ -20,7 +20,7 @@ from weft.nn.depths import by_itself
 from weft.nn.dropout import DROPOUTS, OtherDropout, dropped, edge_keys
 from weft.nn.forwards import of_edges
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
-from weft.nn.row_by_row import Noted, keeps_of_rows, left_by, on_trial, tried_again
+from weft.nn.row_by_row import Left, keeps_of_rows, left_by, left_otherwise, on_trial, tried_again
 from weft.nn.rows import by_running_averages, is_foreign
 from weft.nn.small_graph import alike
 from weft.nn.surroundings import surroundings
@@ -192,7 +192,7 @@ class _OnFew(NamedTuple):
         conv, x = self.conv, self.x
         rows = torch.from_numpy(generator(0).standard_normal((2 * tried.vertices, *x.shape[1:]))).to(x)
 
-        def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> tuple[Tensor | None, Noted]:
+        def forward(count: int, edges: _Pairs, backwards: bool, other_rows: bool) -> tuple[Tensor | None, Left]:
             at = torch.arange(count, device=x.device)  # of each vertex; and the vertex at each place, if backwards
             at = at.flip(0) if backwards else at
             ends = at[torch.tensor(edges).T.to(x.device)]
@@ -212,8 +212,8 @@ class _OnFew(NamedTuple):
         same = all(rows is not None and alike(alone, rows) for rows, _ in others)
         if drawn.shapes and not same:
             raise ModelError(f"{conv} draws random numbers in eval mode, too: give F.dropout training=self.training")
-        for kept, now in left if same else ():
-            if not all(alike(now, dict(beside).get(kept, now)) for _, beside in others):
+        for _, beside in others if same else ():
+            if (kept := left_otherwise(left, beside)) is not None:
                 raise ModelError(keeps_of_rows(conv, kept))
         return same
 
