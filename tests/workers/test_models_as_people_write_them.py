@@ -366,6 +366,34 @@ def test_models_may_look_for_what_is_no_number(graphs, way):
     weft.parallel(Careful(way), weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
 
 
+class ByPairs(nn.Module):
+    """Rows of as many numbers as there are rows."""
+
+    def forward(self, x):
+        return (x @ x.t()).softmax(1)
+
+
+class Shows(Two):
+    """Leaves rows in a buffer, or looks at how alike they are."""
+
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.pairs = ByPairs() if how == "pairs" else None
+        self.register_buffer("last", torch.zeros(0), persistent=False)
+
+    def between(self, x):
+        if self.pairs is not None:
+            return self.pairs(x) @ x
+        self.last = x.detach().sum(1)
+        return x.tanh()
+
+
+@pytest.mark.parametrize("how", ["pairs", "a buffer"])
+def test_rows_as_wide_as_there_are_rows_are_refused(graphs, how):
+    with pytest.raises(ModelError, match=r"^(pairs|the buffer last) .*mixes the rows of different vertices"):
+        weft.train(open_graph(graphs / "1"), Shows(how), fanouts=(3, 2), epochs=1)
+
+
 class TwoHops(MessagePassing):
     """A second hop whose weight is nought at first."""
 
