@@ -16,7 +16,7 @@ from weft.devices import device_of_model
 from weft.errors import ClusterError, ConfigError, InputError
 from weft.exchange import World
 from weft.graph import Graph, directory_of, is_address
-from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, LinkPredictor, Unlisted
+from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, LinkPredictor, Unlisted, make_room
 from weft.plan import Plan, Settings, check_own_model, check_same, check_workers, flattened
 from weft.plugins import LAUNCHERS, PARTITION_METHODS, register, registered
 from weft.report import listener_for
@@ -136,7 +136,8 @@ def _on_workers(
             model.to(home)
     if model is None or whole is None:
         return result
-    whole.to(dtype_for(checked)).load_state_dict(result.model.state_dict())
+    make_room(whole, trained := result.model.state_dict())
+    whole.to(dtype_for(checked)).load_state_dict(trained)
     whole.to(home)
     Unlisted(model, {}).take(*kept)
     if left_out:

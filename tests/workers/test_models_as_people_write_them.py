@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from quick import some
 from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch_geometric.nn import (
     APPNP,
     GAT,
@@ -471,6 +472,55 @@ class Centring(Two):
             self.shown = float(x.mean())
             self.seen.append(float(x.mean()))
         return out
+
+
+class Codes(Two):
+    """Keeps something of its rows in a parameter that is not learned, or in a buffer that is made late."""
+
+    def __init__(self, how):
+        super().__init__(SAGEConv)
+        self.codes = nn.Parameter(torch.rand(8), requires_grad=False) if how == "parameter" else None
+        self.register_buffer("begun", None)
+
+    def between(self, x):
+        if self.codes is None:
+            self.begun = x.detach().mean(0) if self.begun is None else self.begun
+            return x - self.begun
+        if self.training:
+            self.codes.data.lerp_(x.detach().mean(0), 0.1)
+        return (x - self.codes).tanh()
+
+
+class Taught(Two):
+    """Has a teacher that follows it, step by step."""
+
+    def __init__(self):
+        super().__init__(SAGEConv)
+        self.more = nn.Linear(8, 8)
+        self.teacher = AveragedModel(self.more, multi_avg_fn=get_ema_multi_avg_fn(0.9)).requires_grad_(False)
+        nn.init.ones_(self.teacher.module.weight)
+
+    def between(self, x):
+        if self.training:
+            self.teacher.update_parameters(self.more)
+        return (self.more(x) + self.teacher(x)).tanh()
+
+
+@pytest.mark.parametrize("options", [{}, {"plan": "migrate"}])
+def test_a_teacher_that_follows_in_each_forward_follows_once_a_batch(ranks, graphs, options):
+    """Trials leave no trace in it, and it is no mixing of rows."""
+    model = Taught()
+    weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+    assert (model.teacher.module.weight == 1).all() and not model.teacher.n_averaged
+    agree(ranks, graphs, Taught, **options)
+    alone, in_parts = (losses(World(), graphs, Taught, **how) for how in ({}, {"micro_batches": 3}))
+    assert in_parts == pytest.approx(alone, abs=1e-10)
+
+
+@pytest.mark.parametrize("how", ["parameter", "buffer"])
+def test_what_a_model_keeps_of_its_rows_in_what_is_not_learned_is_refused(graphs, how):
+    with pytest.raises(ModelError, match="mixes the rows of different vertices"):
+        losses(World(), graphs, lambda: Codes(how))
 
 
 @pytest.mark.parametrize("how", ["tensor", "number", "list", "how often on many"])

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         built_with,
         kept_with_gradients,
         left_alone,
+        make_room,
         plain_state,
         state_and_hooks,
         state_kept,

@@ -1,7 +1,7 @@
 """What a model keeps besides parameters: buffers, and attributes such as counters of steps. Trials put it back."""
 
 import math
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from inspect import ismethod
 
@@ -14,15 +14,23 @@ from weft.nn.attributes import TABLE, Snapshot, as_json, held_by, is_made, is_of
 
 
 class KeptState:
-    """What a module and those in it keep, and which parameters are learned, as it was when this was made."""
+    """What a module and those in it keep, and which parameters are learned, as it was when this was made.
+
+    What is not learned, such as a teacher's parameters, is as a buffer is: a forward may step it.
+    """
 
     def __init__(self, module: nn.Module, besides: Container[str] = (), largest: float = math.inf) -> None:
         """`besides`: the buffers that are none of it, by name; so are those of more numbers than the `largest`."""
         self._buffers = [
-            (part, name, buffer, buffer.clone())
+            (part, name, buffer, None if buffer is None else buffer.clone())
             for at, part in module.named_modules()
-            for name, buffer in part.named_buffers(recurse=False)
-            if f"{at}.{name}".lstrip(".") not in besides and buffer.numel() <= largest
+            for name, buffer in part._buffers.items()
+            if f"{at}.{name}".lstrip(".") not in besides and (buffer is None or buffer.numel() <= largest)
+        ]
+        self._frozen = [
+            (one, one.clone())
+            for one in module.parameters()
+            if not (one.requires_grad or is_lazy(one)) and one.numel() <= min(largest, TABLE)
         ]
         self._attributes = Snapshot(
             part for part in module.modules() if not any(map(is_lazy, part.parameters(recurse=False)))
@@ -30,15 +38,19 @@ class KeptState:
         self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
 
     def has_stepped(self) -> bool:
-        """Is anything otherwise by now: attributes, what is in them, or buffers?"""
-        now = ((part._buffers.get(name), buffer, kept) for part, name, buffer, kept in self._buffers)
-        return self.has_changed() or any(
-            one is not buffer or not torch.equal(buffer, kept) for one, buffer, kept in now
-        )
+        """Is anything otherwise by now: attributes, what is in them, buffers, or what is not learned?"""
+        if self.has_changed() or any(part._buffers.get(name) is not one for part, name, one, _ in self._buffers):
+            return True
+        return not all(torch.equal(*pair) for pair in self._copied())
 
     def has_written(self, buffer: Tensor) -> bool:
         """Is a buffer none of those that there were, or has it other numbers by now?"""
-        return not any(one is buffer and torch.equal(buffer, kept) for _, _, one, kept in self._buffers)
+        return not any(one is buffer and torch.equal(one, kept) for one, kept in self._copied())
+
+    def _copied(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """The tensors that there were, and how they were."""
+        yield from ((one, kept) for _, _, one, kept in self._buffers if one is not None and kept is not None)
+        yield from self._frozen
 
     def generators(self) -> list[object]:
         """Where random generators of its own are by now."""
@@ -51,13 +63,23 @@ class KeptState:
     def put_back(self) -> None:
         """Let it be as it was."""
         with torch.no_grad():
-            for part, name, buffer, kept in self._buffers:
+            for part, name, buffer, _ in self._buffers:
                 part._buffers[name] = buffer  # which may be another by now
-                if not torch.equal(kept, buffer):  # others may be kept for a backward pass
-                    buffer.copy_(kept)
+            for one, kept in self._copied():
+                if not torch.equal(kept, one):  # others may be kept for a backward pass
+                    one.copy_(kept)
         self._attributes.put_back()
         for parameter, learned in self._learned:
             parameter.requires_grad_(learned)
+
+
+def make_room(model: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Let buffers of the user's that are None until a forward makes them be there, as a state_dict to be taken has them."""
+    for at, part in model.named_modules():
+        for name, buffer in part._buffers.items():
+            tensor = state.get(f"{at}.{name}".lstrip("."))
+            if buffer is None and tensor is not None and not is_of_library(part):
+                part._buffers[name] = tensor.to(next(model.parameters(), tensor).device, copy=True)
 
 
 @contextmanager

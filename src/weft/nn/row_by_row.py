@@ -252,14 +252,16 @@ def _try(model: nn.Module, width: int | None, widths: Widths, usual: _Way, rows:
 
 
 def _buffers(module: nn.Module, kept: KeptState) -> Noted:
-    """What a module keeps in buffers by now, but for the averages of batch normalisations."""
+    """What a module keeps in buffers by now, but for the averages of batch normalisations; and in what is not learned."""
     of_norms = running_averages(module)
-    return [
+    buffers = [
         (f"the buffer {name}", buffer.clone()[None])
         for name, buffer in module.named_buffers()
         # No table, which nobody writes.
         if name not in of_norms and (buffer.numel() <= _TABLE or kept.has_written(buffer))
     ]
+    frozen = ((name, one) for name, one in module.named_parameters() if not one.requires_grad and one.numel() <= _TABLE)
+    return buffers + [(f"the parameter {name}", one.clone()[None]) for name, one in frozen]
 
 
 def left_by(module: nn.Module, forward: Callable[[], Tensor | None]) -> tuple[Tensor | None, Left]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, StorageError, TrainingError, WeftError
-from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by
+from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by, make_room
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -242,6 +242,7 @@ class RunState:
             self._check_same_run(found, then)
             self._check_past(found.folder.name, then, progress)
             self._tell_others(found)
+            make_room(self._model, found.part("model."))
             _check_same_model(found, self._model)
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):

@@ -19,7 +19,7 @@ from torch_geometric.data import Data, HeteroData
 from weft.config import typed
 from weft.errors import InputError, ModelError, StorageError
 from weft.graph import Graph
-from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, takes_types
+from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, make_room, takes_types
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.fetching import graph_here
@@ -85,6 +85,7 @@ def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path
     if takes_types(encoder_of(model)):
         wanted.check_relations(graph, applied, folder)
     kept = {name.removeprefix(_KEPT): tensors.pop(name) for name in list(tensors) if name.startswith(_KEPT)}
+    make_room(model, tensors)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:

@@ -776,6 +776,37 @@ def test_what_weft_looks_up_for_an_objective_is_no_state_that_checkpoints_lack(g
     assert said and not any("checkpoints are without" in text for text in said)
 
 
+class Delayed(nn.Module):
+    """Has a buffer that its first forward makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = GraphSAGE(6, 8, 2, 4)
+        self.register_buffer("scale", None)
+
+    def forward(self, x, edge_index):
+        if self.scale is None:
+            self.scale = torch.full((6,), 1.5)
+        if self.training:
+            self.scale = self.scale * 0.9
+        return self.inner(x * self.scale, edge_index)
+
+
+def test_a_buffer_that_a_forward_makes_goes_on_where_it_was(graph, tmp_path):
+    usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+
+    def fit(**given):
+        with seeded(1):
+            model = Delayed()
+        return weft.train(graph, model, **usual, **given)
+
+    whole = fit(epochs=4)
+    fit(epochs=2, checkpoint=tmp_path)
+    last = fit(epochs=4, checkpoint=tmp_path, resume=True)
+    assert_same(whole, last)
+    assert torch.equal(last.model.scale, whole.model.scale)
+
+
 class Replaced(Varied):
     """Keeps what is made anew in each step, and what is made late: no numbers."""
 
