@@ -1,8 +1,9 @@
 """Models as people write them: what one worker trains, several train too; or it is refused in words."""
 
 import random
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -639,6 +640,31 @@ class CountsByAHelper(Two):
 
     def between(self, x):
         return (x * (1 + 0.05 * (self.clock.tick() if self.training else self.clock.steps * 2))).tanh()
+
+
+@dataclass(slots=True)
+class Ticks:
+    steps: int = 0
+
+
+class CountsInWhatHolds(Two):
+    """Counts its steps in an object that only holds things."""
+
+    def __init__(self, make):
+        super().__init__(SAGEConv)
+        self.held = make(steps=0)
+
+    def between(self, x):
+        self.held.steps += self.training
+        return (x * (1 + 0.05 * self.held.steps)).tanh()
+
+
+@pytest.mark.parametrize("make", [Ticks, SimpleNamespace])
+def test_steps_that_a_model_counts_in_what_only_holds_them_are_those_of_training(ranks, graphs, make):
+    model = CountsInWhatHolds(make)
+    weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
+    assert model.held.steps == 0
+    agree(ranks, graphs, lambda: CountsInWhatHolds(make))
 
 
 class SkipsByAGenerator(Two):

@@ -5,13 +5,15 @@ Random generators among it: a torch.Generator, one of numpy, or of Python.
 
 import random
 import sys
-from collections import OrderedDict, deque
+from argparse import Namespace
+from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
 from functools import cache
 from inspect import ismethod
 from itertools import chain
 from pathlib import Path
+from types import MemberDescriptorType, SimpleNamespace
 from typing import Any, TypeGuard, cast, get_args
 
 import numpy as np
@@ -25,6 +27,8 @@ _AS_THEY_ARE = frozenset({bool, int, float, str, type(None)})
 _NO_HELPERS = frozenset({*PLAIN, Tensor, nn.Parameter, dict, list, set, tuple, OrderedDict})
 _OF_TORCH = frozenset(vars(nn.Module()))  # hooks, parameters and the like
 _LIBRARIES = ("torch", "torch_geometric", "weft", "numpy", "builtins")
+_SLOTS: dict[type, tuple[str, ...]] = {}  # by class; asked in each step
+_HOLDERS = SimpleNamespace, Namespace, UserDict, UserList  # of Python's own, for what anyone puts there
 
 OwnGenerator = torch.Generator | np.random.Generator | np.random.RandomState | np.random.BitGenerator | random.Random
 _GENERATORS = get_args(OwnGenerator)
@@ -33,8 +37,28 @@ BY_ITS_OWN = "a generator of its own (np.random.default_rng, torch.Generator, ra
 
 def held_by(thing: object) -> dict[str, object]:
     """What is no parameter, buffer or module; of a class nothing, which is everybody's."""
-    found = {} if isinstance(thing, type) else getattr(thing, "__dict__", {})
+    if isinstance(thing, type):
+        return {}
+    found = getattr(thing, "__dict__", {})
+    if slots := _slots_of(type(thing)):
+        found = found | {name: getattr(thing, name) for name in slots if hasattr(thing, name)}
     return {name: value for name, value in found.items() if name not in _OF_TORCH}
+
+
+def hold(thing: object, name: str, value: object) -> None:
+    """Let it hold a value by a name as it holds others: a frozen dataclass, and a module, too."""
+    if name in _slots_of(type(thing)):
+        object.__setattr__(thing, name, value)
+    else:
+        vars(thing)[name] = value
+
+
+def _slots_of(kind: type) -> tuple[str, ...]:
+    """What is in no __dict__: of the classes of the user's own that it is made of."""
+    if kind not in _SLOTS:
+        own = [vars(of).items() for of in kind.__mro__ if _is_own_code(of.__module__)]
+        _SLOTS[kind] = tuple(name for held in own for name, at in held if isinstance(at, MemberDescriptorType))
+    return _SLOTS[kind]
 
 
 def stored(thing: object) -> dict[str, object]:
@@ -63,10 +87,14 @@ def _is_librarys(kind: type) -> bool:
 
 
 def is_helper(thing: object) -> bool:
-    """Is it an object of a class of the user's own: neither a module, nor of Python's or of a package that is installed?"""
-    return (
-        hasattr(thing, "__dict__") and not isinstance(thing, nn.Module | type) and _is_own_code(type(thing).__module__)
-    )
+    """Is it an object of a class of the user's own, neither a module, nor of Python's or of a package that is installed?
+
+    Or one of Python's that only holds what somebody puts there.
+    """
+    if isinstance(thing, _HOLDERS):
+        return True
+    own = _is_own_code(type(thing).__module__) and not isinstance(thing, nn.Module | type)
+    return own and (hasattr(thing, "__dict__") or bool(_slots_of(type(thing))))
 
 
 @cache
@@ -274,8 +302,9 @@ def _put_back(thing: object, copied: object, late: str | None) -> None:
     else:
         for name in held_by(thing).keys() - cast(dict, copied).keys():
             if late is None or not name.startswith(late):
-                del vars(thing)[name]
-        vars(thing).update(cast(dict, copied))
+                object.__delattr__(thing, name)
+        for name, value in cast(dict, copied).items():
+            hold(thing, name, value)
 
 
 def _knows_writes(thing: object) -> bool:

@@ -143,7 +143,7 @@ def left_alone(thing: object) -> Iterator[Callable[[], list[object]]]:
     It gives: where random generators of its own are by now.
     """
     thing = thing.__self__ if ismethod(thing) else thing
-    modules = [of for of in (thing, *getattr(thing, "__dict__", {}).values()) if isinstance(of, nn.Module)]
+    modules = [of for of in (thing, *held_by(thing).values()) if isinstance(of, nn.Module)]
     states: list[KeptState | KeptAttributes] = [KeptState(module) for module in modules]
     states += [] if isinstance(thing, nn.Module) else [KeptAttributes(thing)]
     try:

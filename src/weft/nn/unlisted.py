@@ -14,6 +14,7 @@ from weft.nn.attributes import (
     from_json,
     has_other_numbers,
     held_by,
+    hold,
     is_of_library,
     is_of_librarys_class,
     is_own_generator,
@@ -113,7 +114,7 @@ class Unlisted:
         self.take([one for one in back if not one[0].startswith(_LEARNED)], of_model)
         for (at, name), (value, before) in rest.items():
             before.put_back()
-            vars(self._things[at])[name] = value
+            hold(self._things[at], name, value)
 
     def left_out(self) -> list[str]:
         """Attributes that training has changed, and that are not saved: what holds several things, or is no number."""
@@ -210,9 +211,10 @@ def _set_plain(thing: object, at: str, name: str, said: object) -> None:
         parameter.requires_grad_(said)
         return
     of_class = hasattr(type(thing), name) and is_plain(getattr(type(thing), name))
-    if name not in vars(thing) and hasattr(thing, name) and not of_class:  # a method, a buffer
+    held = held_by(thing)
+    if name not in held and hasattr(thing, name) and not of_class:  # a method, a buffer
         raise _not_kept(at, name, said)
-    now = vars(thing).get(name)
+    now = held.get(name)
     try:
         if is_own_generator(now) and isinstance(said, dict):
             put_state(now, said[_GENERATOR])
@@ -220,8 +222,8 @@ def _set_plain(thing: object, at: str, name: str, said: object) -> None:
         value = from_json(said, now)
     except (KeyError, TypeError, ValueError, RuntimeError):
         raise _not_kept(at, name, said) from None
-    if name in vars(thing):
-        vars(thing)[name] = value  # also of a frozen dataclass
+    if name in held:
+        hold(thing, name, value)
     else:
         setattr(thing, name, value)
 

@@ -679,6 +679,8 @@ class Warmth:
 
 
 class Inner:
+    __slots__ = "heat", "outer"
+
     def __init__(self, outer):
         self.outer, self.heat = outer, torch.tensor(2.0)
 
