@@ -99,6 +99,8 @@ def is_helper(thing: object) -> bool:
 
 @cache
 def _is_own_code(module: str) -> bool:
+    if module == "__main__":  # of a script, though on Ray's nodes this is a file of Ray's
+        return True
     root, file = module.partition(".")[0], getattr(sys.modules.get(module), "__file__", None) or ""
     return not (
         root in (*_LIBRARIES, *sys.stdlib_module_names) or {"site-packages", "dist-packages"} & {*Path(file).parts}

@@ -1,8 +1,11 @@
 """What things hold in Python: copied, and put back."""
 
+import sys
+from collections import OrderedDict
 from types import SimpleNamespace
 
-from weft.nn.attributes import Snapshot
+from weft.nn import attributes
+from weft.nn.attributes import Snapshot, is_helper
 
 
 def test_what_is_within_a_container_is_put_back_unless_it_is_a_table():
@@ -14,3 +17,13 @@ def test_what_is_within_a_container_is_put_back_unless_it_is_a_table():
         assert before.has_changed()
         before.put_back()
         assert len(thing.rows) == count and thing.rows[7] == left
+
+
+def test_what_a_script_defines_is_the_users_own_wherever_its_process_began(monkeypatch):
+    """On Ray's nodes the main module is a file of Ray's, in which classes of a script are said to be."""
+    kind = type("Clock", (), {"__module__": "__main__"})
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "/env/site-packages/ray/default_worker.py", raising=False)
+    attributes._is_own_code.cache_clear()
+    assert is_helper(kind())
+    attributes._is_own_code.cache_clear()
+    assert not is_helper(OrderedDict())
