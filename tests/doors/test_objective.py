@@ -24,6 +24,7 @@ from weft.plan import Plan
 from weft.plugins import DOORS, OBJECTIVES
 from weft.training import LinkObjective, load_model, make_model, of_all_workers, save_model
 from weft.training.objectives import move, set_up
+from weft.training.objectives.vertices import VertexTargets
 
 PLANS = {
     "gdp": {"layers": ["local", "local"]},
@@ -116,11 +117,15 @@ class Remembering(weft.VertexObjective):
     def setup(self, graph, settings):
         super().setup(graph, settings)
         self.scale, self.seen, self.calls, self.told = 1.0, torch.ones(graph.num_classes), 0, []
+        self.first = None
         return self
 
     def loss(self, model, rows, targets):
         labels = self.labels_at(targets.ids)
         prior = (self.seen / self.seen.sum()).log() if self.how == "counted" else 0.0
+        if self.how == "first":
+            self.first = torch.bincount(labels, minlength=len(self.seen)) + 1.0 if self.first is None else self.first
+            prior = self.first.log()
         loss = F.cross_entropy(rows + prior, labels, reduction="sum") / self.scale
         self.calls += 1
         self.told.append(float(loss.detach()))
@@ -144,6 +149,7 @@ KEEPS = r"Remembering.loss\(\) keeps something of its examples by which the next
     [
         ("mean", KEEPS),
         ("counted", KEEPS),
+        ("first", KEEPS),
         ("late", "let it be a sum"),
         ("pulled", "another gradient"),
         ("nothing", None),
@@ -172,6 +178,19 @@ def test_a_loss_that_goes_by_rows_before_it_is_refused_where_a_batch_is_shared(
     else:
         with pytest.raises(TrainingError, match=words):
             ranks(workers, lambda world: trained(world, **options))
+
+
+class OfFew(weft.VertexObjective):
+    """Has no loss where none of a few vertices is."""
+
+    def loss(self, model, rows, targets):
+        few = targets.ids < 3
+        return rows[few].square().sum() if few.any() else torch.zeros(())
+
+
+def test_a_half_without_a_loss_is_no_reason_to_refuse_one():
+    rows = torch.arange(16.0).view(8, 2).requires_grad_()
+    OfFew().check_sum(nn.Identity(), rows, VertexTargets(np.arange(8)))
 
 
 class Stepped(weft.VertexObjective):

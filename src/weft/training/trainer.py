@@ -215,6 +215,9 @@ class Trainer:
             total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
                 out = run(part)
+                if self._unchecked and len(part.targets.ids) > 1:  # before it has kept anything of these rows
+                    self._unchecked = False
+                    self.objective.check_sum(self.model, out, part.targets)
                 loss = self.objective.loss(self.model, out, part.targets)
                 if not isinstance(loss, Tensor) or loss.dim() or loss.is_complex():
                     kind = type(loss).__name__
@@ -233,9 +236,6 @@ class Trainer:
                         f"there is nothing to train: no parameter of {type(self.model).__name__} that counts has "
                         f"requires_grad set, or gradients are off (torch.no_grad, torch.inference_mode)"
                     )
-                if self._unchecked and len(part.targets.ids) > 1:  # they have a part of the sum each
-                    self._unchecked = False
-                    self.objective.check_sum(self.model, out, part.targets)
                 (loss / batch.terms).backward()
                 total += loss.detach()
                 edges += sum(layer.num_edges for layer in part.program.layers)

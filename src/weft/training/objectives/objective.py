@@ -243,7 +243,7 @@ class Objective(ABC):
     def check_sum(self, model: nn.Module, rows: Tensor, targets: Targets) -> None:
         """Refuse a loss that is no sum over examples, where several workers or micro-batches each have a part of them.
 
-        Or that goes by others that came before. Called in the first step, and now and then, as a loss may change.
+        Or that goes by others that came before. Called before the first step's loss, and now and then, as that may change.
         """
 
     @abstractmethod

@@ -146,7 +146,11 @@ class VertexObjective(Objective):
         def told_by(first: int, end: int) -> Tensor:
             some = rows.detach()[first:end].requires_grad_()
             loss = self.loss(model, some.clone(), targets.of(slice(first, end)))
-            (gradient,) = torch.autograd.grad(loss, some, allow_unused=True, materialize_grads=True)
+            if not isinstance(loss, Tensor) or loss.dim():  # it is refused where it is trained by
+                return rows.new_zeros(1)
+            gradient = torch.zeros_like(some)
+            if loss.requires_grad:  # of a half there may be nothing to learn
+                (gradient,) = torch.autograd.grad(loss, some, allow_unused=True, materialize_grads=True)
             # In gradients what counts for little is seen, and what others move without adding anything.
             return torch.cat([loss.detach().view(1).to(gradient.dtype), gradient.flatten()])
 
