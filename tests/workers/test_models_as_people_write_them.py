@@ -476,14 +476,18 @@ class Centring(Two):
 
 
 class Codes(Two):
-    """Keeps something of its rows in a parameter that is not learned, or in a buffer that is made late."""
+    """Keeps something of its rows in a parameter that is not learned, or in a buffer or an attribute that is made late."""
 
     def __init__(self, how):
         super().__init__(SAGEConv)
+        self.how = how
         self.codes = nn.Parameter(torch.rand(8), requires_grad=False) if how == "parameter" else None
         self.register_buffer("begun", None)
 
     def between(self, x):
+        if self.how == "attribute":
+            self._begun = getattr(self, "_begun", x.detach().mean(0))
+            return x - self._begun
         if self.codes is None:
             self.begun = x.detach().mean(0) if self.begun is None else self.begun
             return x - self.begun
@@ -518,7 +522,7 @@ def test_a_teacher_that_follows_in_each_forward_follows_once_a_batch(ranks, grap
     assert in_parts == pytest.approx(alone, abs=1e-10)
 
 
-@pytest.mark.parametrize("how", ["parameter", "buffer"])
+@pytest.mark.parametrize("how", ["parameter", "buffer", "attribute"])
 def test_what_a_model_keeps_of_its_rows_in_what_is_not_learned_is_refused(graphs, how):
     with pytest.raises(ModelError, match="mixes the rows of different vertices"):
         losses(World(), graphs, lambda: Codes(how))

@@ -230,11 +230,16 @@ class Snapshot:
         """Let them hold what they did; `trusting`: what nobody has written into, as far as torch knows, is left."""
         for thing, copied in self._copies.values():
             if not (trusting and self._is_untouched(thing)):
-                _put_back(thing, copied, late="_" if id(thing) in self._roots else None)
+                _put_back(thing, copied, late="_" if id(thing) in self._roots and _is_objective(thing) else None)
 
     def _is_untouched(self, thing: object) -> bool:
         known = id(thing) in self._versions and self._copies[id(thing)][0] is thing
         return known and self._versions[id(thing)] == cast(Tensor, thing)._version
+
+
+def _is_objective(thing: object) -> bool:
+    """Is it of a class derived from Weft's, which make things for themselves late, by threads that load batches, too?"""
+    return is_of_librarys_class(thing) and not isinstance(thing, nn.Module)
 
 
 def _copied(thing: object) -> object:
