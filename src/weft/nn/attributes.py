@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections import OrderedDict, UserDict, UserList, deque
 from collections.abc import Collection, Iterable, Mapping
 from copy import copy
+from enum import Enum
 from functools import cache
 from inspect import ismethod
 from itertools import chain
@@ -139,7 +140,7 @@ def as_json(value: object) -> object:
 
 
 def from_json(said: object, now: object) -> object:
-    """The plain value that JSON has; of numpy's types where what there is `now` is of these."""
+    """The plain value that JSON has; of numpy's types, or an enumeration's, where what there is `now` is of these."""
     if isinstance(said, dict) and said.keys() == {"tuple"}:
         there = now if isinstance(now, tuple) and len(now) == len(said["tuple"]) else [None] * len(said["tuple"])
         made = tuple(from_json(*pair) for pair in zip(said["tuple"], there, strict=True))
@@ -147,7 +148,7 @@ def from_json(said: object, now: object) -> object:
     value = complex(*said["complex"]) if isinstance(said, dict) and said.keys() == {"complex"} else said
     if not isinstance(value, PLAIN):
         raise ValueError(f"{value!r}, which is no plain value")
-    return type(now)(value) if isinstance(now, np.generic) and value is not None else value
+    return type(now)(value) if isinstance(now, np.generic | Enum) and value is not None else value
 
 
 def is_own_generator(thing: object) -> TypeGuard[OwnGenerator]:

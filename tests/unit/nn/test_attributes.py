@@ -1,11 +1,13 @@
 """What things hold in Python: copied, and put back."""
 
+import json
 import sys
 from collections import OrderedDict
+from enum import IntEnum
 from types import SimpleNamespace
 
 from weft.nn import attributes
-from weft.nn.attributes import Snapshot, is_helper
+from weft.nn.attributes import Snapshot, as_json, from_json, is_helper
 
 
 def test_what_is_within_a_container_is_put_back_unless_it_is_a_table():
@@ -27,3 +29,9 @@ def test_what_a_script_defines_is_the_users_own_wherever_its_process_began(monke
     assert is_helper(kind())
     attributes._is_own_code.cache_clear()
     assert not is_helper(OrderedDict())
+
+
+def test_a_number_of_an_enumeration_is_one_again():
+    Phase = IntEnum("Phase", "COLD WARM")
+    assert from_json(json.loads(json.dumps(as_json((Phase.WARM, 1)))), (Phase.COLD, 0)) == (Phase.WARM, 1)
+    assert from_json(json.loads(json.dumps(as_json(Phase.WARM))), Phase.COLD) is Phase.WARM
