@@ -171,6 +171,17 @@ class Graph:
             chosen = chosen[np.argsort(self.original_ids[chosen], kind="stable")]
         return chosen
 
+    @property
+    def training(self) -> np.ndarray:
+        """Is each vertex trained on, [vertices] bool: of the training split those with a label, if any there has one."""
+        if self.split is None:
+            return np.zeros(self.num_vertices, dtype=bool)
+        chosen = self.split == SPLITS["train"]
+        if self.labels is None or self.multi_label:
+            return chosen
+        labelled = chosen & (self.labels >= 0)
+        return labelled if labelled.any() else chosen
+
     def renumbered(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
         """What vertices are numbered here that had these ids at import: partitioning numbers them anew."""
         ids = whole_numbers("ids", np.asarray(ids))

@@ -11,7 +11,7 @@ import numpy as np
 import weft.placements
 import weft.sampling
 from weft.errors import ConfigError
-from weft.graph import SPLITS, Graph, ProgressCallback
+from weft.graph import Graph, ProgressCallback
 from weft.keys import Stream, hashes
 from weft.partition.checkpoints import CheckpointedSteps
 
@@ -48,8 +48,8 @@ class BalanceWeights:
     def of(self, graph: Graph, work: np.ndarray | None = None) -> np.ndarray:
         """Each vertex's weight, a whole number of at least 1."""
         shares = np.full(graph.num_vertices, float(self.vertices))
-        if self.training and graph.split is not None:
-            training = graph.split == SPLITS["train"]
+        if self.training:
+            training = graph.training
             shares += self.training * training / max(float(training.mean()), 1e-12)
         if self.edges and graph.num_edges:
             shares += self.edges * np.diff(graph.indptr) * (graph.num_vertices / graph.num_edges)

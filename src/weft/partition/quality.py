@@ -7,7 +7,7 @@ import numpy as np
 
 from weft import _kernels
 from weft.errors import ConfigError, reason_of
-from weft.graph import SPLITS, Graph
+from weft.graph import Graph
 from weft.partition.goal import normalised_shares
 
 
@@ -20,7 +20,7 @@ class PartitionFigures(TypedDict):
     halo_share: float  # all halos, in rows a vertex
     vertices: list[int]  # of each part
     edges: list[int]  # in-edges
-    training: NotRequired[list[int]]  # vertices of the training split
+    training: NotRequired[list[int]]  # vertices of the training split, with labels if any has one
     work: NotRequired[list[float]]  # that was expected of each part
     balance: dict[str, float]  # the most that a part has of something, by what it should have
 
@@ -43,7 +43,7 @@ def measure(
         "edges": np.bincount(owners, np.diff(graph.indptr), parts).astype(np.int64),
     }
     if graph.split is not None:
-        counts["training"] = np.bincount(owners[graph.split == SPLITS["train"]], minlength=parts)
+        counts["training"] = np.bincount(owners[graph.training], minlength=parts)
     if work is not None:
         counts["work"] = np.bincount(owners, work, parts)
     targets = normalised_shares(parts, shares)

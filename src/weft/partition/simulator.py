@@ -14,7 +14,7 @@ import numpy as np
 import weft.sampling
 from weft import _kernels
 from weft.errors import ConfigError, InputError
-from weft.graph import SPLITS, Graph, ProgressCallback, ranges
+from weft.graph import Graph, ProgressCallback, ranges
 from weft.keys import Stream, key, mix64_array
 from weft.partition.goal import PartitionGoal, TrainingTask, normalised_shares, unheard
 
@@ -74,9 +74,7 @@ def usual_task(parts: int, seed: int = 0) -> TrainingTask:
 
 def seeds_of(graph: Graph) -> np.ndarray:
     """The vertices that batches are made of: training ones, labelled if any is; all, if there is none."""
-    if graph.split is None:
-        return np.arange(graph.num_vertices)
-    seeds = np.flatnonzero(graph.split == SPLITS["train"]) if graph.labels is None else graph.seeds("train")
+    seeds = np.flatnonzero(graph.training)
     return seeds if len(seeds) else np.arange(graph.num_vertices)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from weft import _kernels
-from weft.graph import SPLITS, Graph, named_errors, running_sum, sums_by_source, vertex_ranges
+from weft.graph import Graph, named_errors, running_sum, sums_by_source, vertex_ranges
 from weft.memory import available_memory
 from weft.partition.goal import PartitionGoal
 
@@ -80,9 +80,7 @@ def undirected_graph(graph: Graph, goal: PartitionGoal, room: int | None = None)
 
 def training_of(graph: Graph) -> np.ndarray:
     """1 for each training vertex, 0 for the others, [vertices] int64."""
-    if graph.split is None:
-        return np.zeros(graph.num_vertices, dtype=np.int64)
-    return (graph.split == SPLITS["train"]).astype(np.int64)
+    return graph.training.astype(np.int64)
 
 
 @dataclass(frozen=True)

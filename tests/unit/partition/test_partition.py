@@ -44,6 +44,14 @@ def test_allocations_are_repeatable(graph, method, shares):
     assert (one == other).all()
 
 
+@pytest.mark.parametrize("method", [name for name in INSTALLED if name != "kaminpar"])  # it evens sums of weights
+def test_training_vertices_without_labels_are_like_all_others(graph, method):
+    """Where one community alone has labels, batches are of its vertices, and each part is to have its share of these."""
+    known = replace(graph, labels=np.where(graph.labels == 2, graph.labels, -1).astype(np.int32))
+    owners, seeds = allocate(known, 2, method, seed=7), known.seeds("train")
+    assert np.bincount(owners[seeds], minlength=2).max() < 1.3 * len(seeds) / 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", INSTALLED)
 @pytest.mark.parametrize("parts", [2, 5])

@@ -1,5 +1,7 @@
 """Figures of an allocation: as the slow twin counts them, for any number of parts and threads."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from slow_partition import NASTY, random_graph, slow_halos
@@ -39,6 +41,14 @@ def test_balance_is_measured_against_shares():
     assert measure(graph, owners, 2)["balance"] == {"vertices": 1.5, "edges": 0.0, "training": 1.5}
     assert measure(graph, owners, 2, shares=(3, 1))["balance"] == {"vertices": 1.0, "edges": 0.0, "training": 1.0}
     assert measure(graph, owners, 2, shares=(1, 1))["balance"]["vertices"] == 1.5
+
+
+def test_training_vertices_are_those_with_labels_if_any_has_one():
+    labels = np.array([0, -1, 1, -1, -1, -1, -1, -1])
+    graph = Graph.from_arrays(np.zeros((2, 0), dtype=int), labels=labels, split=np.array([0] * 6 + [1, 3]))
+    owners = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    assert measure(graph, owners, 2)["training"] == [2, 0]
+    assert measure(replace(graph, labels=np.full(8, -1, dtype=np.int32)), owners, 2)["training"] == [4, 2]
 
 
 class TestBadInput:

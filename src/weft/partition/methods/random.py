@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from weft.graph import SPLITS, Graph
+from weft.graph import Graph
 from weft.partition.goal import PartitionGoal, keyed_ranks
 from weft.partition.methods import PartitionMethod
 
@@ -16,10 +16,9 @@ class RandomMethod(PartitionMethod):
 
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
-        group = np.zeros(graph.num_vertices, dtype=bool) if graph.split is None else graph.split != SPLITS["train"]
         ids, rank = keyed_ranks(graph, goal.seed)
         owners = np.empty(len(ids), dtype=np.int32)
-        owners[np.lexsort((ids, rank, group))] = _in_turn(len(ids), goal)
+        owners[np.lexsort((ids, rank, ~graph.training))] = _in_turn(len(ids), goal)
         return owners
 
 
