@@ -1,7 +1,9 @@
 """What methods by other people's partitioners share, which are installed apart: METIS, KaMinPar, Mt-KaHyPar."""
 
+import ctypes
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -44,6 +46,22 @@ def folder_for(size: int) -> Iterator[Path]:
     doing = f"writing {as_size(size)} for the library to {'memory' if ample else 'TMPDIR'}, in"
     with scratch_folder(prefix, _MEMORY_FOLDER if ample else None) as folder, named_errors(folder, doing):
         yield folder
+
+
+@contextmanager
+def printing_on_stderr() -> Iterator[None]:
+    """Within it what a library of C prints goes there: stdout is the command's, and may be JSON."""
+    of_c = ctypes.CDLL(None)
+    sys.stdout.flush()
+    of_c.fflush(None)
+    before = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        of_c.fflush(None)
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def import_library(name: str, title: str) -> ModuleType:

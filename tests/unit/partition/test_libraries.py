@@ -1,6 +1,8 @@
 """Other people's partitioners: told the right weights and limits, and asked in one sentence where they are missing."""
 
+import ctypes
 import errno
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -38,6 +40,18 @@ def test_light_edges_are_cut_first(method):
 def test_unweighted_edges_are_alike(method):
     graph, _, row = grid()
     assert (allocate(graph, 3, method, draws=np.ones(len(row))) >= 0).all()
+
+
+@pytest.mark.skipif("metis" not in LIBRARIES, reason="pymetis is not installed")
+def test_what_metis_prints_is_not_on_stdout(capfd):
+    """It prints where vertices are so heavy that parts are left with none; stdout may be JSON."""
+    graph = random_graph(0, training=0.0)
+    heavy = replace(graph, split=np.where(np.arange(60) == 0, SPLITS["train"], SPLITS["unused"]).astype(np.uint8))
+    for parts in (8, 16, 32):
+        allocate(heavy, parts, "metis")
+    ctypes.CDLL(None).fflush(None)
+    told = capfd.readouterr()
+    assert not told.out and "Cannot bisect" in told.err
 
 
 @pytest.mark.skipif("metis" not in LIBRARIES, reason="pymetis is not installed")

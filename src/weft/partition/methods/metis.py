@@ -8,7 +8,7 @@ import numpy as np
 from weft.errors import ClusterError, ConfigError
 from weft.graph import Graph
 from weft.partition.goal import PartitionGoal
-from weft.partition.libraries import SEEDS, import_library, scaled_to
+from weft.partition.libraries import SEEDS, import_library, printing_on_stderr, scaled_to
 from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
 
@@ -31,7 +31,8 @@ class MetisMethod(PartitionMethod):
         wanted = None if goal.shares is None else goal.targets.tolist()
         inputs = _inputs(pymetis, undirected_graph(graph, goal))
         try:
-            _, owners = pymetis.part_graph(goal.parts, **inputs, tpwgts=wanted, recursive=False, options=options)
+            with printing_on_stderr():  # such as that a part is to have no vertices
+                _, owners = pymetis.part_graph(goal.parts, **inputs, tpwgts=wanted, recursive=False, options=options)
         except RuntimeError as error:  # it takes SIGTERM for one of its own
             raise ClusterError(
                 f"METIS stopped without a result, by SIGTERM or an error of its own ({error}): run it again, or choose "
