@@ -56,6 +56,7 @@ MAY = {
     "nn/coefficients.py: _constant",  # once
     "training/migration.py: pass_on",  # which gradients a model brings
     "nn/depths.py: _walk",  # before training
+    "nn/conv/declared.py: _check_by_row",  # once a module, on its first rows
     "nn/depths.py: passage",  # once a model, on its first rows
     "nn/conv/blackbox.py: _is_of_edges",  # once a module, before its first rows
     "nn/row_by_row.py: other_parameters",  # as well

@@ -72,6 +72,7 @@ def old_ids(graph, whole):
         ),
         (["--option", "colour=red"], "method 'ranges' has no option 'colour': its options are rounds"),
         (["--option", "rounds"], "--option rounds is not possible: write NAME=VALUE"),
+        (["--option", "rounds=1", "--option", "rounds=2"], "--option rounds is given twice: 1 and 2; drop one of them"),
         (["--by-draws"], "--by-draws means nothing to method 'ranges': drop it, or choose another method"),
         (["--cache", "0.1"], "--cache means nothing to method 'ranges'"),
     ],

@@ -49,6 +49,10 @@ class Recovery:
         parallel, kept = settings.parallel, settings.checkpoint.folder
         if not parallel.max_restarts or kept is None:
             return None
+        if (parallel.min_workers or 1) > parallel.workers:
+            raise ConfigError(
+                f"min_workers = {parallel.min_workers} is more than workers = {parallel.workers}: lower it"
+            )
         return cls(parallel.max_restarts, kept, parallel.min_workers, settings.total_batch)
 
     def workers(self, before: int, left: int) -> int:

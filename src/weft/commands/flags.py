@@ -42,6 +42,17 @@ def add_number(
     parser.add_argument(flag, type=type(default), default=default, help=f"{help} (default {shown})")
 
 
+def options_given(given: Sequence[str]) -> dict[str, str]:
+    """What NAME=VALUE says of a launcher's or a method's own options; a name alone has an empty value."""
+    options: dict[str, str] = {}
+    for text in given:
+        name, _, value = text.partition("=")
+        if name in options:
+            raise ConfigError(f"--option {name} is given twice: {options[name]} and {value}; drop one of them")
+        options[name] = value
+    return options
+
+
 def settings_given(args: argparse.Namespace, where: str) -> Settings:
     """The settings that the file and the flags say. `where`: they were given, for errors."""
     return Settings.read(values_given(args, where), where)

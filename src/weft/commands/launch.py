@@ -10,7 +10,7 @@ from pathlib import Path
 import weft.cluster
 import weft.graph
 from weft.commands import CommandParser, train
-from weft.commands.flags import add_settings, settings_given, values_given
+from weft.commands.flags import add_settings, options_given, settings_given, values_given
 from weft.config import joined_lists
 from weft.errors import ConfigError
 from weft.plugins import LAUNCHERS
@@ -58,7 +58,9 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         )
     if min(args.hosts, args.workers_per_host) < 1:
         raise ConfigError("--hosts and --workers-per-host must be at least 1")
-    request = partial(weft.cluster.Request, words, args.workers_per_host, args.hosts, options=_options(args))
+    request = partial(
+        weft.cluster.Request, words, args.workers_per_host, args.hosts, options=options_given(args.option)
+    )
     if words[0] != "train":
         said = _settings_said(words)
         ports = said.get("ports")
@@ -85,17 +87,6 @@ def _request(args: argparse.Namespace) -> weft.cluster.Request:
         device=settings.parallel.device,
         written=_paths(settings.checkpoint.folder, given.out, settings.report.tensorboard),
     )
-
-
-def _options(args: argparse.Namespace) -> dict[str, str]:
-    """The launcher's own options."""
-    options: dict[str, str] = {}
-    for text in args.option:
-        name, _, value = text.partition("=")
-        if name in options:
-            raise ConfigError(f"--option {name} is given twice: {options[name]} and {value}; drop one of them")
-        options[name] = value
-    return options
 
 
 def _settings_said(words: Sequence[str]) -> dict[str, object]:

@@ -17,7 +17,7 @@ import weft.graph
 import weft.partition
 import weft.planner
 import weft.report
-from weft.commands.flags import add_graph, add_number, numbers
+from weft.commands.flags import add_graph, add_number, numbers, options_given
 from weft.commands.task_flags import USUAL, add_task_flags, allocated, cluster_given, parts_given, task_given
 from weft.config import path_here
 from weft.errors import ConfigError
@@ -201,4 +201,4 @@ def _options(given: list[str]) -> dict[str, str]:
     """The method's own options, by name."""
     if wrong := [text for text in given if not text.partition("=")[2]]:
         raise ConfigError(f"--option {wrong[0]} is not possible: write NAME=VALUE")
-    return dict(text.split("=", 1) for text in given)
+    return options_given(given)

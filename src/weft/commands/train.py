@@ -61,10 +61,6 @@ def check(settings: weft.Settings, place: Path | str, hosts: list[int] | None) -
             weft.training.described(settings.parallel.cluster, hosts)
         if settings.parallel.min_workers is not None:
             raise ConfigError("a cluster file is of as many workers as there are: drop --min-workers, or --cluster")
-    if (settings.parallel.min_workers or 1) > settings.parallel.workers:
-        raise ConfigError(
-            f"min_workers = {settings.parallel.min_workers} is more than workers = {settings.parallel.workers}: lower it"
-        )
 
 
 def _check_out(args: argparse.Namespace, settings: weft.Settings) -> None:

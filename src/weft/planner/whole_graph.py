@@ -139,7 +139,7 @@ class _Way(ABC):
     """A way to go over the whole graph."""
 
     def __init__(self, space: WholeGraph) -> None:
-        self._space, self._model, self._graph = space, space.model, space.graph
+        self._space, self._model = space, space.model
         self._own = float(np.diff(space.workers.owners.bounds).max())
 
     @abstractmethod

@@ -12,7 +12,7 @@ from torch_geometric.nn import GraphSAGE
 
 import weft
 from weft.cluster import Launcher
-from weft.errors import InputError
+from weft.errors import ConfigError, InputError
 from weft.graph import Graph, communities
 from weft.plugins import LAUNCHERS
 
@@ -60,6 +60,12 @@ def test_going_on_changes_settings_that_were_given_by_group(graph, monkeypatch, 
     result = weft.train(graph, **named, **groups, threads=1, epochs=2, log="none")
     assert len(result.history) == 2 and (model is None or result.model is model)
     assert len(list((tmp_path / "kept").glob("step-*"))) > 0
+
+
+def test_runs_do_not_go_on_with_more_workers_than_they_began_with(graph, tmp_path):
+    of = {"on": "posted", "workers": 2, "max_restarts": 3, "min_workers": 3, "checkpoint": tmp_path, "log": "none"}
+    with pytest.raises(ConfigError, match="min_workers = 3 is more than workers = 2: lower it"):
+        weft.train(graph, **of, fanouts=[3, 3])
 
 
 def test_a_graph_that_was_changed_since_it_was_read_is_not_sent_as_its_folder(graph, tmp_path):
