@@ -21,7 +21,7 @@ from torch import Tensor
 
 from weft import _kernels, errors
 from weft.errors import ClusterError, WeftError, kind_of, reason_of
-from weft.exchange.encryption import EncryptedLinks
+from weft.exchange.encrypted_links import EncryptedLinks
 from weft.memory import is_shortage, lacks_threads
 from weft.meter import Meter
 

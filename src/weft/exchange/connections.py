@@ -12,7 +12,8 @@ import torch.distributed as dist
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
 from weft.exchange.communicator import SocketLinks, SocketTransport, named_loss
-from weft.exchange.encryption import EncryptedLinks, Encryption
+from weft.exchange.encrypted_links import EncryptedLinks
+from weft.exchange.encryption import Encryption
 from weft.exchange.listener import PeerListener, connect, listening_at
 from weft.place import WorkerPlace, is_loopback
 

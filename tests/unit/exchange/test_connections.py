@@ -18,7 +18,8 @@ import torch.distributed as dist
 from weft import _kernels
 from weft.errors import ClusterError, ConfigError
 from weft.exchange import SocketConnections, SocketTransport
-from weft.exchange.encryption import EncryptedLinks, Encryption, _Peer
+from weft.exchange.encrypted_links import EncryptedLinks, _Peer
+from weft.exchange.encryption import Encryption
 from weft.place import WorkerPlace
 
 SECRET = b"a secret of these tests"
