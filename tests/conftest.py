@@ -32,8 +32,8 @@ _LONG = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):
-    """Two more than there are processors: many tests wait for workers that they started."""
-    return (os.cpu_count() or 1) + 2
+    """One more than there are processors: many tests wait for workers that they started."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_collection_modifyitems(items):
