@@ -92,6 +92,7 @@ class Trainer:
         self._steps_here, self._unchecked = 0, False  # is the loss to be a sum, and not tried in this step?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
+        self._keeps = settings.checkpoint.folder is not None
         self._long = True  # may the next evaluation be long, or fail?
 
     def fit(self) -> Result:
@@ -138,7 +139,8 @@ class Trainer:
         stages = {stage: took - before.get(stage, 0.0) for stage, took in self.meter.seconds().items()}
         rows = dict(self.loader.read - read)
         best = self._end_epoch(interrupts)
-        self._saved.keep(p, due=True)
+        if self._keeps:
+            self._saved.keep(p, due=True)
         if p.epoch == s.optimisation.epochs:
             best = self._evaluate_at_end() or best
         seconds, plan, last = sum(self._seconds, 0.0), (self._plans or [self.run.plan_name])[-1], p.history[-1]
@@ -154,7 +156,8 @@ class Trainer:
             loss, edges, signum = self._step(batch, interrupts.signum)
             p.loss, p.seeds, p.batch, p.step = p.loss + loss, p.seeds + batch.terms, p.batch + 1, p.step + 1
             self._tell(Stepped(p.epoch, p.batch, loss / batch.terms, batch.size, edges))
-            self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
+            if self._keeps:
+                self._saved.keep(p, bool(signum or (every and p.step % every == 0 and p.batch < self._batches)))
             if signum:
                 self._stop(signum)
 
