@@ -353,7 +353,7 @@ def _added(parts: Sequence[Tensor]) -> Tensor:
 
 
 class SocketTransport:
-    """Sockets, for what is in host memory: kernels/links.cpp, or encryption.py."""
+    """Sockets, for what is in host memory: kernels/links.cpp, or encrypted_links.py."""
 
     header = 16
 

@@ -324,7 +324,6 @@ class DryRun:
         sizes = {cache: rooms(cache, workers.owners.vertices, row) for cache in caches if cache}
         self._rooms = dict(sorted(sizes.items(), key=lambda size: -size[1]))
         self._parts = sampling.parts
-        self._of_epoch = [of_batch().size for of_batch in examples]
         of_hosts = {tuple(sorted(mates)) for mates in workers.near}
         by_host = sorted(of_hosts, key=lambda members: workers.hosts[members[0]])
         self._teams = {"all": [tuple(range(len(workers.hosts)))], "host": by_host}[group]
@@ -356,7 +355,8 @@ class DryRun:
 
         Where caches are filled by what other batches read, and the epoch has no others, the next epoch has one.
         """
-        sizes, last = self._of_epoch, min(self._parts, len(self._of_epoch) - 1)
+        sizes = [of_batch().size for of_batch in self._examples]
+        last = min(self._parts, len(sizes) - 1)
         short = last if last and max(sizes[-last:]) < min(sizes[:-last]) else 0  # only those of the last step can be
         turns, count = [(0, number) for number in range(len(sizes))], len(sizes) - short
         whole, rest = turns[:count], turns[count:]

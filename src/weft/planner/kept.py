@@ -327,8 +327,8 @@ class KeptCounts:
             owners = workers.owners.bounds.tolist(), workers.owners.shares.tolist(), list(workers.hosts)
             of_graph = graph.checksum, graph.num_vertices, graph.num_edges, _rows_of(graph)
             software = __version__, _kernels.COMMIT, np.__version__, [kind.name for kind in all_placements()]
-            drawn, sizes = replace(sampling, loaders=0), [of_batch().size for of_batch in task.examples]
-            number = seeds and number_of((seeds, owners, of_graph, software, drawn, sizes, task.on_device, how))
+            drawn = replace(sampling, loaders=0)
+            number = seeds and number_of((seeds, owners, of_graph, software, drawn, task.on_device, how))
         numbers = {*numbers_of_all(number, self._comm)}  # none is kept where one of them may not, or has another graph
         self._folder = folder if len(numbers) == 1 and number else None
         self._files = _COUNTS.replace("0", str(self._comm.rank))
@@ -384,7 +384,7 @@ def _rows_of(graph: Graph) -> tuple[object, ...]:
 
 
 def _sum_of_seeds(task: Task) -> int:
-    """Of the vertices of all batches that may be looked at; 0: they are not told by their vertices."""
+    """Of the vertices of all batches that may be looked at, and where each ends; 0: they are not told by their vertices."""
     found = 1
     makes: list[Callable[..., PlannedExamples]] = [*task.examples]
     if len(makes) == 1:  # the next epoch's is looked at besides
@@ -393,7 +393,7 @@ def _sum_of_seeds(task: Task) -> int:
         examples = make()
         if examples.needed is not None:
             return 0
-        found = zlib.crc32(examples.vertices.astype(np.int64).tobytes(), found)
+        found = zlib.crc32(np.append(examples.vertices, len(examples.vertices)).astype(np.int64).tobytes(), found)
     return found + 1
 
 

@@ -15,11 +15,16 @@ from weft.errors import ModelError
 from weft.exchange import Communicator, bytes_of
 from weft.nn import BY_ITS_OWN, KeptState, built_with, running_averages
 
-_DIFFERENCES = (  # of a model's form, of what it was built with, of its generators
-    "other parameters or buffers, or of another shape): build the same on all workers",
-    "layers of the same shape that were built with other numbers, such as those of dropout): build the same on all workers",
-    f"it draws by {BY_ITS_OWN}, which is in another state): build it with the same seed on all workers, or draw by torch's "
-    f"global one, which Weft gives a key",
+_DIFFERENCES = (  # of a model's form, of what it was built with, of its generators; and what to do
+    ("other parameters or buffers, or of another shape", "build the same on all workers"),
+    (
+        "layers of the same shape that were built with other numbers, such as those of dropout",
+        "build the same on all workers",
+    ),
+    (
+        f"it draws by {BY_ITS_OWN}, which is in another state",
+        "build it with the same seed on all workers, or draw by torch's global one, which Weft gives a key",
+    ),
 )
 
 
@@ -34,9 +39,9 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
     mine = _as_bytes(tensors)
     sums = [*(zlib.crc32(repr(one).encode()) for one in alike), zlib.crc32(mine)]
     told = torch.stack(comm.gather(torch.tensor(sums)))
-    for at, difference in enumerate(_DIFFERENCES):
+    for at, (what, remedy) in enumerate(_DIFFERENCES):
         if others := (told[:, at] != told[0, at]).nonzero().flatten().tolist():
-            raise ModelError(f"worker {others[0]} has another model than worker 0 ({difference}")
+            raise ModelError(f"worker {others[0]} has another model than worker 0 ({what}): {remedy}")
     if (told != told[0]).any():
         _take(tensors, comm.share(mine))
 
