@@ -24,6 +24,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.exchange import World
 from weft.graph import Graph
+from weft.own_process import set_up_own_process
 from weft.plan import NAMED, Plan, Settings, mixed
 from weft.training import Trainer, make_model
 
@@ -37,6 +38,7 @@ TIGHT, ROOM = (
 
 def main(job):
     os.environ["WEFT_CACHE"] = "off"
+    set_up_own_process()  # as the workers of a run do, whose planning this times
     world = World.join(300)
     graph = Graph.open(job["graph"])
     settings = Settings.of(
