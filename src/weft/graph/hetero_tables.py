@@ -78,6 +78,10 @@ def _read(file: Path) -> dict[str, dict[str, Given]]:
             described = tomllib.loads(file.read_text(encoding="utf-8-sig"))
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise InputError(f"{file} is not valid TOML: {error}") from None
+        except RecursionError:
+            raise InputError(
+                f"{file}: tables within tables within tables; give each kind one [vertices.NAME]"
+            ) from None
     for part in ("vertices", "edges"):
         tables = described.get(part)
         if not isinstance(tables, dict) or not tables or not all(isinstance(t, dict) for t in tables.values()):

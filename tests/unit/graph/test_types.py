@@ -430,6 +430,7 @@ class TestMistakes:
             ("[edges.", "[arcs.", "names no edges"),
             ('id = "name"', "id = 3", "id must be text"),
             ("[vertices.author]", "[vertices.author", "is not valid TOML"),
+            ("[vertices.author]", f"deep = {'[' * 5000}{']' * 5000}\n[vertices.author]", "tables within tables"),
             ('features = "f*"', 'features = "f*"\nlabel = "f0"', "author and paper have labels"),
             (
                 'features = "f*"\n\n[vertices.paper]\nlabel = "topic"',

@@ -137,9 +137,10 @@ def test_links_of_workers_are_searched_by_whatever_their_hosts_are(graph, tmp_pa
 
 
 def test_files_that_are_no_links_are_refused(graph, tmp_path):
-    (tmp_path / "bad.toml").write_text("alpha = [[1.0]]")
-    with pytest.raises(InputError, match="is no file of links"):
-        read_links(tmp_path / "bad.toml")
+    for text in ("alpha = [[1.0]]", f"alpha = {'[' * 5000}{']' * 5000}"):
+        (tmp_path / "bad.toml").write_text(text)
+        with pytest.raises(InputError, match="is no file of links"):
+            read_links(tmp_path / "bad.toml")
     with pytest.raises(InputError, match=r"can't be read .*weft partition fit"):
         search(graph, PartitionGoal(2), SearchOptions(links=str(tmp_path / "none.toml")))
 

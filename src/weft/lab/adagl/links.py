@@ -28,7 +28,7 @@ def read_links(path: Path) -> ServerLinks:
         raise InputError(
             f"{path} can't be read ({error.strerror}): name a file that `weft partition fit` wrote"
         ) from None
-    except (KeyError, ValueError, TypeError, ConfigError) as error:
+    except (KeyError, ValueError, TypeError, RecursionError, ConfigError) as error:
         raise InputError(f"{path} is no file of links ({error}): let `weft partition fit` write it again") from None
 
 
