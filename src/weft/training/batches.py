@@ -294,9 +294,11 @@ class Feed(ABC):
     def _examples(self, epoch: int) -> list[Examples]:
         return [self.objective.examples(chosen, epoch, at) for at, chosen in enumerate(self.order.of(epoch))]
 
-    def _key(self, stream: Stream, when: When) -> tuple[int, ...] | None:
-        """From which a batch's randomness of some kind is drawn; None: in evaluation."""
-        return (stream, self.seed, when.epoch, when.batch) if when.stream == Stream.SAMPLE else None
+    def _told(self, when: When) -> tuple[Tensor | None, tuple[int, ...] | None, tuple[int, ...]]:
+        """What each part of a batch is told: labels, and the keys of dropout (none in evaluation) and of other draws."""
+        of_batch = self.seed, when.epoch, when.batch
+        dropout = (Stream.DROPOUT, *of_batch) if when.stream == Stream.SAMPLE else None
+        return self.objective.labels, dropout, (Stream.TORCH, *of_batch)
 
 
 @dataclass(frozen=True)
@@ -428,7 +430,7 @@ class PrefetchingFeed(Feed):
         drawn = when if when.stream == Stream.SAMPLE else when._replace(batch=0)
         examples = copy.copy(order.examples)  # which stay until the epoch's end: what is found for a batch goes with it
         made = [order.schedule.program(examples, part, self.team, lane, drawn) for part in order.parts]
-        told = self.objective.labels, self._key(Stream.DROPOUT, when), (Stream.TORCH, self.seed, when.epoch, when.batch)
+        told = self._told(when)
         return [Part(program, torch.empty(0), targets, *told) for program, targets in made]
 
 
@@ -478,6 +480,4 @@ class WholeGraphFeed(Feed):
     def _part(self, examples: Examples, when: When) -> Part:
         if self._last is None or self._last[0] is not examples:
             self._last = examples, examples.owned(self.team.owners, self.team.comm).to(self.device)
-        dropout, torch_ = (self._key(stream, when) for stream in (Stream.DROPOUT, Stream.TORCH))
-        told = self.objective.labels, dropout, torch_
-        return Part(self.program, self._rows, self._last[1], *told, version=self._version)
+        return Part(self.program, self._rows, self._last[1], *self._told(when), version=self._version)

@@ -146,6 +146,25 @@ class Changing(nn.Module):
         return self.second(self.first(x, edge_index).relu(), edge_index)
 
 
+class Noisy(Hops):
+    """It draws in evaluation, too."""
+
+    def forward(self, x, edge_index):
+        return self.conv(x + torch.rand(1), edge_index)
+
+
+def test_draws_in_evaluation_are_the_same_each_time(graph):
+    """As where batches are sampled: they go by the batch's key, not by what was drawn before."""
+    loader = weft.Loader(graph, full_graph=True)
+    run = weft.parallel(Noisy(graph.num_features, graph.num_classes).eval(), loader)
+    rows = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        with torch.no_grad():
+            rows += [run(batch) for batch in loader.over("validation")]
+    assert torch.equal(*rows)
+
+
 def test_a_users_model_from_python(graph):
     model = Changing(graph.num_features, graph.num_classes)
     result = weft.train(graph, model, full_graph=True, epochs=3, lr=0.05, log="json")
