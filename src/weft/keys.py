@@ -62,8 +62,8 @@ def seeded(*parts: int) -> Iterator[None]:
     """Within it torch draws by a key, as modules do for their parameters; one thread at a time, and afterwards as before."""
     import torch  # only here: commands that handle graphs start without it
 
-    with _TORCH, torch.random.fork_rng(devices=[]):
-        torch.manual_seed(key(*parts))
+    with _TORCH, generators_kept():
+        torch.manual_seed(key(*parts))  # of devices, too: a model may be made there
         yield
 
 
@@ -111,7 +111,7 @@ class GeneratorStates:
         _put_back_in_host_memory(*self._in_host_memory)
         if self._of_devices:
             torch.cuda.set_rng_state_all(self._of_devices)
-        elif torch.cuda.is_initialized():  # by now; it would have begun from here
+        elif torch.cuda.is_available():  # it begins from there, or has begun meanwhile and would have
             torch.cuda.manual_seed_all(self._seed)
 
 

@@ -12,6 +12,7 @@ from torch import nn
 from weft.errors import ConfigError
 from weft.exchange import Traffic, World
 from weft.graph import Graph, ProgressCallback
+from weft.keys import generators_kept
 from weft.meter import Meter
 from weft.nn import encoder_of
 from weft.plan import Settings
@@ -116,7 +117,7 @@ def _aside(world: World) -> Iterator[None]:
     threads, meter, traffic = torch.get_num_threads(), world.meter, world.traffic
     world.meter, world.traffic = Meter(), Traffic(world.size)
     try:
-        with torch.random.fork_rng(devices=[]):
+        with generators_kept():
             yield
     finally:
         world.meter, world.traffic = meter, traffic
