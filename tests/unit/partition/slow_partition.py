@@ -16,6 +16,9 @@ INSTALLED = [
     if method not in UNSEEING and (method != "mtkahypar" or find_spec("mtkahypar"))
 ]
 
+# Options of methods that search, by which they do so shortly: for tests that do not ask how good their allocations are.
+SHORT = {name: {"population": 16, "iterations": 10} for name in ("adagl", "evolution")}
+
 
 def random_graph(seed, vertices=60, edges=300, training=0.3):
     """Directed, with repeated edges and self-loops, some vertices isolated."""

@@ -111,10 +111,10 @@ def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypat
 @pytest.mark.parametrize("hosts", [None, (2, 2)])
 def test_evolution_goes_on_between_levels(tmp_path, monkeypatch, hosts):
     """Stopped after every single step, it makes each of them once, and ends in the allocation of an undisturbed call."""
-    graph, once, made = random_graph(5, 3000, 30_000), CheckpointedSteps.once, []
-    training = np.random.default_rng(0).random(3000) < 0.3
+    graph, once, made = random_graph(5, 800, 8000), CheckpointedSteps.once, []
+    training, options = np.random.default_rng(0).random(800) < 0.3, {"nodes": 50, "population": 8, "iterations": 4}
     graph = replace(graph, split=np.where(training, SPLITS["train"], SPLITS["test"]).astype(np.int8))
-    whole = allocate(graph, 4, "evolution", hosts=hosts)
+    whole = allocate(graph, 4, "evolution", hosts=hosts, options=options)
 
     def one_step(steps, name, make):
         def counted():
@@ -132,7 +132,7 @@ def test_evolution_goes_on_between_levels(tmp_path, monkeypatch, hosts):
     for _ in range(200):
         steps = CheckpointedSteps(tmp_path / "out", "asked")
         try:
-            found = allocate(graph, 4, "evolution", hosts=hosts, steps=steps)
+            found = allocate(graph, 4, "evolution", hosts=hosts, options=options, steps=steps)
         except KeyboardInterrupt:
             continue
         break

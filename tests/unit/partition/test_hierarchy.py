@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from slow_partition import NASTY, edges_of, random_graph
+from slow_partition import NASTY, SHORT, edges_of, random_graph
 
 from weft.errors import ConfigError
 from weft.graph import Graph, communities
@@ -100,7 +100,8 @@ def test_it_does_not_hang_on_how_vertices_are_numbered(graph, tmp_path):
 @pytest.mark.parametrize("name", NASTY)
 def test_nasty_graphs(method, name):
     graph = NASTY[name]()
-    owners = allocate(graph, 3, method, hosts=(2, 1), draws=np.ones(graph.num_vertices), bandwidths=(1, 1, 2))
+    goal = {"hosts": (2, 1), "draws": np.ones(graph.num_vertices), "bandwidths": (1, 1, 2)}
+    owners = allocate(graph, 3, method, options=SHORT.get(method), **goal)
     assert owners.shape == (graph.num_vertices,) and owners.min() >= 0 and owners.max() < 3
 
 
