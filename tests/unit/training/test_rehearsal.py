@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from types import SimpleNamespace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -9,9 +10,9 @@ import pytest
 from weft import _kernels
 from weft.exchange import Communicator, Owners
 from weft.graph import communities
-from weft.planner import Cluster, Host, Observation, Planner, Workers, refined
+from weft.planner import Cluster, Host, Observation, Planner, Workers, refined, space
 from weft.planner.fitting import told_by
-from weft.planner.loads import LayerCost
+from weft.planner.loads import LayerCost, ModelCost
 from weft.training import make_model, rehearsal
 from weft.training.objectives import objective_for
 from weft.training.planning import task_of
@@ -114,20 +115,24 @@ def test_the_small_graphs_edges_are_drawn_once(tmp_path, monkeypatch):
     assert calls == [0]
 
 
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory):
+    return rehearsal.small_graph(tmp_path_factory.mktemp("told") / "graph")
+
+
 @pytest.fixture(scope="module", params=["hosts", "host"])
-def told(request, tmp_path_factory):
+def told(request, graph):
     """A cluster of four hosts, or of one; and of each scene a planner for four workers there, with its plans."""
     hosts = [0] * WORKERS if request.param == "host" else [*range(WORKERS)]
-    graph = rehearsal.small_graph(tmp_path_factory.mktemp("told") / "graph")
     bounds = np.linspace(0, graph.num_vertices, WORKERS + 1).astype(np.int64)
     planners = []
     for scene, (step, between, layers) in zip(rehearsal.SCENES, LAYERS, strict=True):
-        objective = objective_for(graph, scene.settings)
-        task = task_of(scene.settings, 3, scene.seeds * WORKERS, objective)
-        planner = Planner(graph, make_model(scene.settings, graph), task, Workers(Owners(bounds), hosts))
-        pinned = {"layers": layers, "step": step, "between": between, "pace": COSTS["pace"]}
-        planner.space.model = replace(planner.space.model, **pinned)
-        planners.append((planner, scene.plans))
+        objective, model = objective_for(graph, scene.settings), make_model(scene.settings, graph)
+        task = replace(task_of(scene.settings, 3, scene.seeds * WORKERS, objective), anew=True)
+        sizes = sum(p.nbytes for p in model.parameters()), [64, scene.hidden, scene.hidden, 16]
+        cost = ModelCost(layers, between, step, COSTS["pace"], *sizes)
+        with patch.object(space, "model_cost", lambda *how, cost=cost: cost):
+            planners.append((Planner(graph, model, task, Workers(Owners(bounds), hosts)), scene.plans))
     machines = tuple(Host(f"h{n}", 1e9, 1e11, hosts.count(n), float(hosts.count(n))) for n in sorted(set(hosts)))
     return Cluster(machines, 1e-4, 1e-4, 1e9, COSTS), planners
 
