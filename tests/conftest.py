@@ -9,10 +9,12 @@ import tempfile
 from functools import partial
 from pathlib import Path
 
+import briefly
 import checked
 import launcher
 import pytest
 
+from weft import garbage
 from weft.exchange import simulate
 
 # Before Triton is imported: its kernels are interpreted, on the CPU's tensors; `make gpu` has them compiled.
@@ -68,6 +70,21 @@ def alike_models_are_checked_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "check_rows", checked.once(models.check_rows))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def runs_look_for_no_garbage():
+    """Of many short ones in one process, it would be a twentieth of the time. Gives the share that it may be."""
+    share = garbage._SHARE
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(garbage, "_SHARE", 0.0)
+        yield share
+
+
+@pytest.fixture(scope="session", autouse=True)
+def layers_are_timed_briefly():
+    """By two runs each, here and in the processes that tests start. Gives by how many they are in ordinary use."""
+    return briefly.time_layers()
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import briefly
 import torch
 
 from weft import cli
@@ -23,7 +24,14 @@ from weft.exchange import World
 # A process that has everything imported, and is forked for each worker: starting one anew costs three seconds.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(
-    ["weft.training", "weft.api", "weft.cluster.local", "torch_geometric.nn", "torch.distributed.run"]
+    [
+        "weft.training",
+        "weft.api",
+        "weft.cluster.local",
+        "weft.planner.model_cost",
+        "torch_geometric.nn",
+        "torch.distributed.run",
+    ]
 )
 
 
@@ -170,6 +178,7 @@ def _program(pipes, words, environment, folder, prepare):
     sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", 1, closefd=False)
     code = 1
     try:
+        briefly.time_layers()
         if prepare is not None:
             prepare()
         code = {"weft": cli.main, "python": _python, "torchrun": _torchrun}[words[0]](words[1:])

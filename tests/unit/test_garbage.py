@@ -40,7 +40,7 @@ def test_other_threads_leave_it_on():
 
 
 @pytest.fixture
-def looked(monkeypatch):
+def looked(runs_look_for_no_garbage, monkeypatch):
     """When garbage was looked for, by a clock that a test sets; each time takes a second of it."""
     times = [100.0]
     found = []
@@ -49,6 +49,7 @@ def looked(monkeypatch):
         found.append(times[0])
         times[0] += 1.0
 
+    monkeypatch.setattr(garbage, "_SHARE", runs_look_for_no_garbage)
     monkeypatch.setattr(garbage, "_last", (-float("inf"), 0.0))
     monkeypatch.setattr(garbage.time, "perf_counter", lambda: times[0])
     monkeypatch.setattr(garbage.gc, "collect", collect)

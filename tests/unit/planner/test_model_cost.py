@@ -21,6 +21,13 @@ from weft.sampling import block
 CPU = torch.device("cpu")
 
 
+@pytest.fixture(autouse=True)
+def as_often_as_in_ordinary_use(layers_are_timed_briefly, monkeypatch):
+    """That is asked here."""
+    for name, number in layers_are_timed_briefly.items():
+        monkeypatch.setattr(model_cost, name, number)
+
+
 @pytest.fixture
 def machine(monkeypatch):
     """A clock that only runs by what is done: pieces take a millisecond, on a machine that is now faster, now slower."""
