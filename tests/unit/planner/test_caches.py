@@ -1,6 +1,7 @@
 """Caches are searched: by what they save on links, the memory that there is, and what it takes to fill them."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -18,17 +19,20 @@ SLOW = 1e5  # bytes a second
 SIZES = (0.0, 1.0, 0.25, 0.0625)
 
 
-@pytest.fixture(autouse=True)
-def same_machine(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def same_machine():
     """Layers take the same each time: on a busy machine another plan could be the fastest, such as the lightest of all."""
-    monkeypatch.setattr(model_cost, "timed", lambda run, device=None: (run(), 1.0)[1])  # in pieces of work
-    monkeypatch.setattr(model_cost, "pace", lambda device=None: 5e-4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(model_cost, "timed", lambda run, device=None: (run(), 1.0)[1])  # in pieces of work
+        patch.setattr(model_cost, "pace", lambda device=None: 5e-4)
+        yield
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def planned(graph):  # noqa: F811
-    """A planner for settings, by workers of some hosts."""
+    """A planner for settings, by workers of some hosts; made once for each."""
 
+    @cache
     def planned(hosts=(0, 1), memory=1e12, limit=None, **options):
         options |= {"memory": limit} if limit else {}
         settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=60, threads=1, **options)
@@ -84,7 +88,7 @@ def test_what_does_not_fit_is_excluded_and_smaller_ones_are_tried(planned):
     needs = planner.predict(replace(best.plan, cache=0.0, prefetch=0), ample).memory
     short = cluster(SLOW, memory=best.memory - 1)
     assert planner.predict(best.plan, short).excluded.endswith(": 1 bytes are lacking")
-    found = [planner.answer(cluster(SLOW, memory=room)).best for room in np.linspace(best.memory, 0.8 * needs, 8)]
+    found = [planner.answer(cluster(SLOW, memory=room)).best for room in np.linspace(best.memory, 0.8 * needs, 5)]
     assert all(one.memory <= one.room for one in found)
     sizes = [one.plan.cache for one in found]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] == 1.0 > sizes[-1]
