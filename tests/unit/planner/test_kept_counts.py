@@ -1,5 +1,6 @@
 """What a dry run counted is kept, for runs that would count the same; whatever else is in the way is counted anew."""
 
+import shutil
 from dataclasses import replace
 from functools import partial
 
@@ -31,12 +32,39 @@ def parts(tmp_path_factory):
     return folder
 
 
-@pytest.fixture(autouse=True)
-def no_costs(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def no_costs():
     """What layers cost is not looked at."""
-    monkeypatch.setattr(
-        MiniBatches, "learn", lambda self, model: setattr(self, "counted", next(iter(self.counts.values())))
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            MiniBatches, "learn", lambda self, model: setattr(self, "counted", next(iter(self.counts.values())))
+        )
+        yield
+
+
+@pytest.fixture(scope="module")
+def counting(parts, ranks):
+    """What a planner for a run counts and reads; and how many dry runs there were."""
+    runs, run = [], DryRun.run
+
+    def counting(name="parts", **given):
+        runs.clear()
+        settings = Settings.of(**{"hidden": 8, "fanouts": (3, 2), "batch_size": 40, "threads": 1} | given)
+        found = ranks(4, partial(work, parts / name, settings), hosts=HOSTS)
+        return found, len(runs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DryRun, "run", lambda self, *args, **more: runs.append(self) or run(self, *args, **more))
+        yield counting
+
+
+@pytest.fixture(scope="module")
+def earlier(counting, tmp_path_factory):
+    """What a first run counted, its number of dry runs, and the folder in which it kept that."""
+    folder = tmp_path_factory.mktemp("earlier")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WEFT_CACHE", str(folder))
+        return *counting(), folder
 
 
 @pytest.fixture
@@ -46,18 +74,16 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def counted(parts, ranks, monkeypatch):
-    """What a planner for a run counts and reads; and how many dry runs there were."""
-    runs, run = [], DryRun.run
-    monkeypatch.setattr(DryRun, "run", lambda self, *args, **more: runs.append(self) or run(self, *args, **more))
+def counted(counting, folder):
+    """The same, with what is kept in `folder`."""
+    return counting
 
-    def counted(name="parts", **given):
-        runs.clear()
-        settings = Settings.of(**{"hidden": 8, "fanouts": (3, 2), "batch_size": 20, "threads": 1} | given)
-        found = ranks(4, partial(work, parts / name, settings), hosts=HOSTS)
-        return found, len(runs)
 
-    return counted
+@pytest.fixture
+def first(earlier, folder):
+    """What a first run counted, which is kept in `folder`."""
+    shutil.copytree(earlier[-1], folder)
+    return earlier[0]
 
 
 def work(path, settings, world):
@@ -80,21 +106,20 @@ def same(one, other):
                 assert np.array_equal(a, b) and a.dtype == b.dtype
 
 
-def test_the_next_run_has_the_same_counts_without_a_dry_run(counted, folder):
-    first, runs = counted()
-    assert runs == 2 * 4 and len([*folder.glob("counts-*.npz")]) == 4
+def test_the_next_run_has_the_same_counts_without_a_dry_run(counted, earlier, first, folder):
+    assert earlier[1] == 2 * 4 and len([*folder.glob("counts-*.npz")]) == 4
     again, runs = counted(lr=0.1, hidden=16, epochs=7)
     assert not runs
     same(first, again)
 
 
-OTHERS = [{"seed": 1}, {"batch_size": 30}, {"fanouts": (3, 3)}, {"sampler": "labor"}, {"slack": 0.3}, {"cache": 0.3}]
+OTHERS = [{"seed": 1}, {"batch_size": 60}, {"fanouts": (3, 3)}, {"sampler": "labor"}, {"slack": 0.3}, {"cache": 0.3}]
 OTHERS += [{"cache_by": "degree"}, {"micro_batches": 2}, {"group": "host"}, {"name": "others"}, {"name": "otherwise"}]
 
 
 @pytest.mark.parametrize("given", OTHERS, ids=str)
-def test_what_counts_otherwise_is_counted(counted, folder, given):
-    counted()
+@pytest.mark.usefixtures("first")
+def test_what_counts_otherwise_is_counted(counted, given):
     _, runs = counted(**given)
     assert runs
     assert not counted()[1]  # they are kept beside each other
@@ -104,8 +129,7 @@ HARMS = [*((0, harm) for harm in ("cut", "bit", "version", "nothing", "another's
 
 
 @pytest.mark.parametrize(("of", "harm"), HARMS)
-def test_a_file_that_is_damaged_or_foreign_is_made_anew(counted, folder, of, harm):
-    first, _ = counted()
+def test_a_file_that_is_damaged_or_foreign_is_made_anew(counted, first, folder, of, harm):
     (file,) = folder.glob(f"counts-*-of-{of}.npz")
     data = file.read_bytes()
     if harm == "gone":
