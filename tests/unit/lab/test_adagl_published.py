@@ -187,14 +187,14 @@ def test_graphs_that_no_links_can_be_measured_on(ranks, tmp_path, parts, width, 
         ranks(2, lambda world: measure_links(world, Graph.open(tmp_path / "parts"), TrainingTask((5,), 100), 1, 2))
 
 
-def test_the_command_writes_what_a_search_reads(graph, tmp_path, capsys):
+def test_the_command_writes_what_a_search_reads(graph, weft, tmp_path, capsys):
     assert cli.main(["partition", "fit", str(tmp_path), "--out", str(tmp_path / "no" / "links.toml")]) == 2
     assert "is in a folder that is not there" in capsys.readouterr().err
     graph = communities(tmp_path / "g", vertices=2000, edges=20_000, width=8, classes=6, train=0.5)
     write_partitioned(graph, allocate(graph, 2, "random"), 2, tmp_path / "parts")
     links = str(tmp_path / "links.toml")
     command = ["partition", "fit", str(tmp_path / "parts"), "--out", links, "--workers", "2", "--batches", "2"]
-    assert cli.main([*command, "--batch-size", "100", "--fanouts", "5,5"]) == 0
+    weft(*command, "--batch-size", 100, "--fanouts", "5,5", check=True)
     assert read_links(Path(links)).beta.shape == (2, 2)
     words = ["--parts", "2", "--method", "adagl", "--option", f"links={links}", "--option", "iterations=2"]
     assert cli.main(["partition", str(tmp_path / "g"), str(tmp_path / "out"), *words, "--batch-size", "100"]) == 0
