@@ -22,6 +22,7 @@ from torch_geometric.nn import FiLMConv, GATConv, GATv2Conv, GraphConv, HeteroCo
 from torch_geometric.nn.models import GCN, GraphSAGE
 
 import weft
+from weft import cli, garbage
 from weft.errors import ConfigError, InputError, ModelError, StorageError, TrainingError
 from weft.exchange import World
 from weft.graph import communities
@@ -346,8 +347,10 @@ def test_memory_is_flat_over_epochs(graph):
     assert held() - before < 20 << 10
 
 
-def test_a_run_looks_at_nothing_that_was_to_stay_before_it(graph):
+def test_a_run_looks_at_nothing_that_was_to_stay_before_it(graph, runs_look_for_no_garbage, monkeypatch):
     """A worker that is a fork would get its own copy of all that its launcher has imported."""
+    monkeypatch.setattr(garbage, "_SHARE", runs_look_for_no_garbage)
+    monkeypatch.setattr(garbage, "_last", (-float("inf"), 0.0))  # so that this one looks
 
     class Kept:
         pass
@@ -361,6 +364,22 @@ def test_a_run_looks_at_nothing_that_was_to_stay_before_it(graph):
         assert there() is not None
     gc.collect()
     assert there() is None
+
+
+@pytest.fixture(scope="module")
+def command(folder):
+    """The command that trains, with its checkpoints in some folder."""
+    flags = "--hidden 16 --fanouts 4,4 --batch-size 20 --epochs 3 --threads 1 --dropout 0.2 --checkpoint-every 3"
+    first = ["weft", "train", folder, *flags.split(), "--log", "json", "--checkpoint"]
+    return lambda where, *more: [*first, where, *more]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    """The model of a command that gets no signal."""
+    made = tmp_path_factory.mktemp("undisturbed")
+    assert ran(command(made / "whole", "--out", made / "model")).returncode == 0
+    return (made / "model" / "state.safetensors").read_bytes()
 
 
 class TestResuming:
@@ -397,14 +416,7 @@ class TestResuming:
         return last, load_file(last / "state.safetensors")
 
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-    def test_after_a_signal(self, folder, tmp_path, signum):
-        def command(where, *more):
-            flags = (
-                "--hidden 16 --fanouts 4,4 --batch-size 20 --epochs 4 --threads 1 --dropout 0.2 --checkpoint-every 3"
-            )
-            return ["weft", "train", folder, *flags.split(), "--log", "json", "--checkpoint", where, *more]
-
-        assert ran(command(tmp_path / "whole", "--out", tmp_path / "m1")).returncode == 0
+    def test_after_a_signal(self, command, undisturbed, tmp_path, signum):
         process = Running(command(tmp_path / "cut"))
         steps = 0
         for line in process.stdout:
@@ -418,11 +430,10 @@ class TestResuming:
         else:
             assert process.returncode == 128 + signum
             assert "go on with --resume" in errors
-        resumed = ran(command(tmp_path / "cut", "--resume", "--out", tmp_path / "m2"))
+        resumed = ran(command(tmp_path / "cut", "--resume", "--out", tmp_path / "model"))
         assert resumed.returncode == 0, resumed.stderr
         assert "going on from" in resumed.stdout
-        a, b = ((tmp_path / m / "state.safetensors").read_bytes() for m in ("m1", "m2"))
-        assert a == b
+        assert (tmp_path / "model" / "state.safetensors").read_bytes() == undisturbed
 
     def test_a_damaged_checkpoint_is_passed_over(self, graph, tmp_path):
         where = tmp_path / "run"
@@ -808,9 +819,9 @@ class TestMistakes:
             weft.train(data, model="gcn", epochs=3, patience=2)
 
     def test_numbers_of_numpy_and_torch_are_numbers(self, graph):
-        given = {"batch_size": np.int64(8), "fanouts": np.array([2, 3]), "lr": torch.tensor(0.5), "epochs": np.int8(1)}
+        given = {"batch_size": np.int64(80), "fanouts": np.array([2, 3]), "lr": torch.tensor(0.5), "epochs": np.int8(1)}
         settings = Settings.of(**given)
-        assert (settings.sampling.batch_size, settings.sampling.fanouts, settings.optimisation.lr) == (8, (2, 3), 0.5)
+        assert (settings.sampling.batch_size, settings.sampling.fanouts, settings.optimisation.lr) == (80, (2, 3), 0.5)
         assert type(settings.sampling.batch_size) is int and type(settings.optimisation.lr) is float
         with pytest.raises(ConfigError, match="fanouts"):
             Settings.of(fanouts=np.array([1.5], dtype=np.float32))
@@ -1426,14 +1437,17 @@ def test_a_trained_model_is_replaced_and_an_empty_folder_taken(graph, tmp_path):
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"state.json", "state.safetensors"}
 
 
-def test_a_checkpoint_is_not_replaced_by_a_model_nor_taken_for_a_folder_of_some(folder, tmp_path):
-    usual = ["weft", "train", folder, "--epochs", "1", "--fanouts", "3,3"]
-    assert ran([*usual, "--checkpoint", tmp_path / "kept", "--out", tmp_path / "out"]).returncode == 0
+def test_a_checkpoint_is_not_replaced_by_a_model_nor_taken_for_a_folder_of_some(folder, tmp_path, capsys):
+    usual = ["train", folder, "--epochs", 1, "--fanouts", "3,3", "--hidden", 8]
+
+    def refused(*more):
+        assert cli.main([*map(str, [*usual, *more])]) == 2
+        return capsys.readouterr().err
+
+    assert ran(["weft", *usual, "--checkpoint", tmp_path / "kept", "--out", tmp_path / "out"]).returncode == 0
     (step,) = (tmp_path / "kept").glob("step-*")
     for at in (step, tmp_path / "kept" / "best"):
-        done = ran([*usual, "--out", at])
-        assert done.returncode == 2 and "is a run's checkpoint, so it will not be replaced" in done.stderr
+        assert "is a run's checkpoint, so it will not be replaced" in refused("--out", at)
     for at, what in ((step, "a checkpoint"), (tmp_path / "out", "a trained model")):
         for more in ([], ["--resume"]):
-            done = ran([*usual, "--checkpoint", at, *more])
-            assert done.returncode == 2 and f"is {what} itself: name the folder that a run's" in done.stderr
+            assert f"is {what} itself: name the folder that a run's" in refused("--checkpoint", at, *more)
