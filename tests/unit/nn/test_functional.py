@@ -29,7 +29,7 @@ BLOCKS = {
     "one vertex": (1, 1, 3),
     "no edges": (5, 8, 0),
     "no destinations": (0, 4, 0),
-    "several threads": (400, 3000, 20_000),
+    "several threads": (200, 1500, 8200),
 }
 
 
