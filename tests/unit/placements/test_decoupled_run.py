@@ -154,7 +154,7 @@ def of_all(graph):
     return torch.from_numpy(np.array(graph.features)).double(), edge_index, weight, *types
 
 
-def by_one_process(graph, name, steps=3):
+def by_one_process(graph, name, steps=2):
     """The oracle: the decoupled module, on the whole graph, by torch alone."""
     model, given = Decoupled(model_for(name)), of_all(graph)
     labels = torch.from_numpy(graph.labels.astype(np.int64))
@@ -204,7 +204,7 @@ class Worker:
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])
 
 
-def trained(graph, name, bounds, chunks, overlap, steps=3, **options):
+def trained(graph, name, bounds, chunks, overlap, steps=2, **options):
     model = Decoupled(model_for(name))
 
     def work(rank, comm, ahead):

@@ -169,7 +169,7 @@ def model_for(name):
     return MODELS[name]().double()
 
 
-def plain_pyg(graph, name, steps=3):
+def plain_pyg(graph, name, steps=2):
     """The oracle: losses and parameters of plain training on the whole graph, by PyG alone."""
     model = model_for(name)
     dst = np.repeat(np.arange(VERTICES), np.diff(graph.indptr))
@@ -239,7 +239,7 @@ class Worker:
         return torch.cat([p.grad.flatten() for p in self.model.parameters()])
 
 
-def trained(graph, name, bounds, chunks, steps=3):
+def trained(graph, name, bounds, chunks, steps=2):
     """Losses and parameters under `tp`."""
     model = model_for(name)
 
