@@ -99,8 +99,8 @@ class Two(nn.Module):
         return self.second(self.between(self.first(x, edge_index, *given)), edge_index, *given)
 
 
-def losses(world, folder, make, epochs=2, plan=None, seeds=36, **options):
-    """The mean loss of each epoch."""
+def losses(world, folder, make, epochs=2, plan=None, seeds=102, **options):
+    """The mean loss of each epoch, of two batches where `seeds` says no other size."""
     if "full_graph" not in options:
         options = {"fanouts": (3, 2), "batch_size": seeds // world.size} | options
     if isinstance(plan, str):
@@ -115,11 +115,14 @@ def losses(world, folder, make, epochs=2, plan=None, seeds=36, **options):
     return found
 
 
-def agree(ranks, folder, make, **options):
-    """Is it the same model on one worker, on two and on three?"""
-    alone, *others = (ranks(size, lambda world: losses(world, folder, make, **options))[0] for size in (1, 2, 3))
-    for found in others:
-        assert found == pytest.approx(alone, abs=1e-10)
+def agree(ranks, folder, make, *plans, plan=None, **options):
+    """Is it the same model on one worker, on two and on three? By `plan`, or by each of several."""
+    train = partial(losses, folder=folder, make=make, **options)
+    alone = ranks(1, train)[0]  # which has no plan
+    for chosen in plans or (plan,):
+        for size in (2, 3):
+            found = ranks(size, partial(train, plan=chosen))[0]
+            assert found == pytest.approx(alone, abs=1e-10), (chosen, size)
 
 
 class OneNumber(Two):
@@ -165,7 +168,7 @@ def test_dropout_of_rows_in_a_black_box_is_by_vertex_though_there_be_as_many_edg
         return real(rows, count)
 
     monkeypatch.setattr(blackbox, "_more", more)
-    agree(ranks, graphs, lambda: Two(OwnRows), epochs=3, seeds=6, plan=Plan(("local", "local")), **options)
+    agree(ranks, graphs, lambda: Two(OwnRows), epochs=1, seeds=6, plan=Plan(("local", "local")), **options)
     assert as_many, "no block had as many rows as edges: there is nothing to tell apart"
 
 
@@ -584,8 +587,7 @@ def test_steps_that_a_model_counts_itself_are_those_of_training(ranks, graphs):
     weft.parallel(model, weft.Loader(open_graph(graphs / "1"), fanouts=(3, 2))).close()
     assert (model.step, model.seen, model.by, int(model.total)) == (0, [], {"calls": 0}, 0)
     assert not hasattr(model, "last")
-    for plan in (None, Plan(("push", "push"), seeds="home")):
-        agree(ranks, graphs, Counting, plan=plan)
+    agree(ranks, graphs, Counting, None, Plan(("push", "push"), seeds="home"))
 
 
 class CountsAllCalls(Two):
@@ -683,10 +685,10 @@ class SkipsByAGenerator(Two):
 
 
 @pytest.mark.parametrize("model", [CountsInABuffer, CountsByAHelper, SkipsByAGenerator])
-@pytest.mark.parametrize("seeds", [6, 18])
-def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds, model):
+@pytest.mark.parametrize(("seeds", "epochs"), [(6, 1), (18, 2)])
+def test_steps_are_counted_where_no_example_of_a_batch_is(ranks, graphs, seeds, epochs, model):
     """Of models that migrate some have none in a small batch, and some workers see no model with any."""
-    agree(ranks, graphs, model, epochs=3, seeds=seeds, plan="migrate")
+    agree(ranks, graphs, model, epochs=epochs, seeds=seeds, plan="migrate")
 
 
 class MasksByAGenerator(SkipsByAGenerator):
@@ -732,7 +734,7 @@ class LearnsWhatIsMissing(Two):
 @pytest.mark.parametrize("plan", ["snp", "split"])
 @pytest.mark.parametrize("out", [3, 8], ids=["mapped before they travel", "after"])
 def test_rows_that_are_learned_on_some_workers_alone(ranks, graphs, plan, out):
-    agree(ranks, graphs, lambda: LearnsWhatIsMissing(out, 2.5), seeds=12, plan=plan)
+    agree(ranks, graphs, lambda: LearnsWhatIsMissing(out, 2.5), epochs=1, seeds=12, plan=plan)
 
 
 class TimesANumber(Two):
@@ -876,7 +878,7 @@ def test_calls_that_a_loss_counts_are_those_of_training(ranks, graphs, make):
 
     def trained(world):
         graph = open_graph(graphs / str(world.size))
-        told = Settings.of(dtype="float64", threads=1, epochs=2, fanouts=(3, 2), batch_size=36 // world.size)
+        told = Settings.of(dtype="float64", threads=1, epochs=2, fanouts=(3, 2), batch_size=102 // world.size)
         with seeded(3):
             model = Two(SAGEConv).double()
         trainer = Trainer(graph, model, told, world=world, objective=set_up(make(), graph, told))
@@ -1166,9 +1168,9 @@ def normalised(world, folder, plan, epochs, checkpoints=None, **options):
 @pytest.mark.parametrize("layers", ["local,local", "cover,cover"])
 def test_a_run_with_batch_normalisation_goes_on_as_if_it_had_not_stopped(ranks, graphs, tmp_path, layers):
     plan = Plan(tuple(layers.split(",")), seeds="home" if "cover" in layers else "spread")
-    whole = ranks(3, normalised, graphs, plan, 4)
-    ranks(3, normalised, graphs, plan, 2, tmp_path / "kept")
-    resumed = ranks(3, normalised, graphs, plan, 4, tmp_path / "kept")
+    whole = ranks(3, normalised, graphs, plan, 2)
+    ranks(3, normalised, graphs, plan, 1, tmp_path / "kept")
+    resumed = ranks(3, normalised, graphs, plan, 2, tmp_path / "kept")
     for (figures, state), (figures_again, again) in zip(whole, resumed, strict=True):
         assert figures == figures_again
         assert all(torch.equal(state[name], again[name]) for name in state)
@@ -1179,7 +1181,7 @@ def test_time_steps_are_not_merged_by_the_clock_where_it_would_say_what_model_co
         told = []
         with seeded(3):
             model = Normalised()
-        settings = Settings.of(fanouts=(2, 2), batch_size=12, plan="migrate", threads=1, epochs=5, **options)
+        settings = Settings.of(fanouts=(2, 2), batch_size=12, plan="migrate", threads=1, epochs=1, **options)
         Trainer(open_graph(graphs / "3"), model, settings, told.append, world).fit()
         return [event.text for event in told if isinstance(event, Notice)]
 
@@ -1235,14 +1237,14 @@ def of_links(how):
 @pytest.mark.parametrize("how", some(["by pair", "by pair, flat", "by head"], "by pair, flat", "by head"))
 def test_dropout_of_a_decoder_is_by_pair(ranks, graphs, monkeypatch, how, full):
     monkeypatch.setattr(links, "_SCORES", 24)  # so that scores are computed in pieces
-    options = (
-        {"full_graph": True, "plan": Plan(("pull", "pull"), seeds="home", scope="graph")} if full else {"seeds": 90}
-    )
+    options = {"epochs": 1, "seeds": 300}
+    if full:
+        options = {"full_graph": True, "plan": Plan(("pull", "pull"), seeds="home", scope="graph")}
     agree(ranks, graphs, lambda: of_links(how), task="link", **options)
 
 
 @pytest.mark.parametrize("how", ["keeps", "not of none"])
-@pytest.mark.parametrize("seeds", [90, 1290])
+@pytest.mark.parametrize("seeds", [450, 1290])
 def test_decoders_that_keep_something_score_all_pairs_at_once(ranks, graphs, monkeypatch, how, seeds):
     """So that it is the same, however many pairs a worker has in a batch, or none."""
     monkeypatch.setattr(links, "_SCORES", 24)
@@ -1587,7 +1589,7 @@ class CountsAll(Two):
 @pytest.mark.parametrize("evaluation", [{"eval_batch_size": 7}, {"evaluation": "exact"}])
 def test_evaluation_leaves_what_a_model_keeps(ranks, graphs, evaluation):
     def trained(world, **options):
-        told = Settings.of(fanouts=(-1, -1), batch_size=36 // world.size, epochs=2, dtype="float64", seed=5, **options)
+        told = Settings.of(fanouts=(-1, -1), batch_size=102 // world.size, epochs=2, dtype="float64", seed=5, **options)
         with seeded(3):
             model = CountsAll().double()
         trainer = Trainer(open_graph(graphs / str(world.size)), model, told, world=world)
@@ -1652,16 +1654,12 @@ HOME = [Plan((how, how), seeds="home") for how in ("pull", "push", "cover")]
 @pytest.mark.parametrize("name", some(ALONGSIDE, "gcnii", "own"))
 def test_convolutions_are_given_other_rows_than_those_that_they_convolve(ranks, graphs, name):
     make = ALONGSIDE[name]
-    for plan in (
-        "gdp",
-        HOME[0],
-        Plan(("pull", "local")),
-        *([Plan(("push", "local")), *HOME[1:]] if make is not Points else ()),
-    ):
-        agree(ranks, graphs, make, plan=plan)
-    agree(ranks, graphs, make, full_graph=True, plan="halo")
-    if make is not Points:
-        agree(ranks, graphs, make, full_graph=True, plan="tp")
+    split = make is not Points
+    agree(
+        *(ranks, graphs, make, "gdp", HOME[0], Plan(("pull", "local"))),
+        *([Plan(("push", "local")), *HOME[1:]] if split else ()),
+    )
+    agree(ranks, graphs, make, "halo", *(["tp"] if split else ()), full_graph=True)
 
 
 class Hops(nn.Module):
@@ -1698,10 +1696,8 @@ HOPS = {
 @pytest.mark.parametrize("name", some(HOPS, "sgc", "appnp"))
 def test_convolutions_of_several_hops_are_as_many_layers(ranks, graphs, name):
     make = HOPS[name]
-    for plan in ("gdp", HOME[2], Plan(("push", "local")), *(["nfp"] if name == "sgc" else [])):
-        agree(ranks, graphs, make, plan=plan)
-    for plan in ("halo", "tp"):
-        agree(ranks, graphs, make, full_graph=True, plan=plan)
+    agree(ranks, graphs, make, "gdp", HOME[2], Plan(("push", "local")), *(["nfp"] if name == "sgc" else []))
+    agree(ranks, graphs, make, "halo", "tp", full_graph=True)
     assert BlockModel(make()).describe().startswith("2 layers")
 
 
@@ -1805,8 +1801,7 @@ NEIGHBOURS = {
 @pytest.mark.parametrize("name", some(NEIGHBOURS, "tutorial, weights", "fagcn"))
 def test_convolutions_look_up_degrees_of_neighbours_where_all_neighbours_are(ranks, graphs, name):
     make = NEIGHBOURS[name]
-    for plan in ("gdp", HOME[0], Plan(("pull", "local")), "leap"):
-        agree(ranks, graphs, make, plan=plan, fanouts=(-1, -1))
+    agree(ranks, graphs, make, "gdp", HOME[0], Plan(("pull", "local")), "leap", fanouts=(-1, -1))
     agree(ranks, graphs, make, full_graph=True, plan="halo")
     with pytest.raises(ModelError, match=r"at the edges of neighbours, too, .* take all of them"):
         agree(ranks, graphs, make, plan="gdp")
@@ -1977,7 +1972,7 @@ class Largest(Two):
 def test_a_model_that_can_not_take_no_rows_is_told_so(graphs):
     graph = open_graph(graphs / "1")
     assert weft.train(graph, Reshapes(SAGEConv), full_graph=True, epochs=1, evaluate_every=0).history
-    assert weft.train(graph, Reshapes(SAGEConv), fanouts=(3, 2), batch_size=7, micro_batches=3, epochs=1).history
+    assert weft.train(graph, Reshapes(SAGEConv), fanouts=(3, 2), batch_size=67, micro_batches=3, epochs=1).history
     settings = Settings.of(fanouts=(3, 2))
     with pytest.raises(
         ModelError, match=r"none in a batch \(cannot reshape.*\): write the width out.*h\.flatten\(1\)$"
