@@ -101,9 +101,9 @@ MODELS = {
 
 
 def losses(world, folder, make, plan, **options):
-    """The mean loss of each of two epochs."""
+    """The mean loss of each of two epochs, of two batches."""
     if "full_graph" not in options:
-        options = {"fanouts": (-1, 2), "batch_size": 36 // world.size} | options
+        options = {"fanouts": (-1, 2), "batch_size": 102 // world.size} | options
     if isinstance(plan, str):
         options, plan = (options | {"plan": plan} if world.size > 1 else options), None
     told = Settings.of(seed=5, dtype="float64", threads=1, epochs=2, **options)
