@@ -13,7 +13,8 @@ from weft.partition import allocate, write_partitioned
 from weft.plan import Settings
 from weft.training import Trainer, evaluation, make_model
 
-TOTAL = 24  # seeds of all workers in a batch
+TOTAL = 24  # seeds of all workers in a batch, of five in an epoch
+LINKS = 480  # as well, of links
 KINDS = {
     "neighbor": {},
     "replace": {"replace": True},
@@ -39,7 +40,7 @@ def figures(ranks, graphs, workers, size, plan=None, **options):
     given = {"fanouts": (3, 3), "hidden": 6, "dtype": "float64", "lr": 0.05, "epochs": 4, "threads": 1, **options}
     settings = Settings.of(
         **given,
-        batch_size=TOTAL // workers,
+        batch_size=(LINKS if "task" in options else TOTAL) // workers,
         **({"eval_batch_size": size} if size else {}),
         **({"plan": plan} if plan else {}),
     )
