@@ -320,7 +320,7 @@ def kill_when_kept(run, folder, rank, steps):
     os.kill(children_of(run.pid)[rank], signal.SIGKILL)
 
 
-LONG = [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 20, "--batch-size", 40, "--threads", 1]
+LONG = [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 10, "--batch-size", 40, "--threads", 1]
 LONG += ["--plan", "split", "--evaluate-every", 0, "--workers", 3]
 
 
