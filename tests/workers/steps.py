@@ -145,7 +145,7 @@ def train_steps(case, world):
     loader.mode.order = Batches(graph.seeds("train"), graph.original_ids, case["batch_size"], 5)
     run = parallel(model, loader)
     optimizer, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
-    for batch in islice(loader, case.get("steps", 5)):
+    for batch in islice(loader, case.get("steps", 3)):
         optimizer.zero_grad()
         loss = nn.functional.cross_entropy(run(batch), batch.y, reduction="sum") / batch.size
         loss.backward()
