@@ -206,6 +206,7 @@ def _signature(op: Any) -> _Signature:
     return _Signature(said.name.removeprefix("aten::"), said.is_mutable, tuple(tensors))
 
 
+_PLAIN = frozenset((int, float, bool, str, type(None), torch.dtype))  # what is the same anywhere
 Known = dict[int, tuple[Tensor, Tensor]]  # by id of what has a tensor's memory on the host: that, and the tensor
 
 
@@ -235,6 +236,8 @@ def _run(op: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _inside(thing: Any, mine: Known, others: list[Tensor]) -> Any:
     """The same in host memory, and so what is in it."""
+    if type(thing) in _PLAIN:
+        return thing
     if isinstance(thing, Tensor):
         if thing.device.type != NAME:
             others.append(thing)
