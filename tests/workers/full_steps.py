@@ -8,7 +8,7 @@ from weft.keys import seeded
 from weft.plan import Plan, Settings
 from weft.training import Trainer
 
-EPOCHS = 4
+EPOCHS = 2
 
 
 def full_model(name, width, classes, dropout, widths=()):

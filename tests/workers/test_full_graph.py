@@ -2,6 +2,7 @@
 
 import itertools
 import shutil
+from functools import cache
 
 import numpy as np
 import pytest
@@ -72,10 +73,28 @@ CASES = {
 }
 
 
+METHODS = {1: "random", 2: "metis", 3: "random", 4: "kaminpar"}
+
+
 @pytest.fixture(scope="module")
 def graphs(tmp_path_factory):
-    """Self-loops, repeated edges, vertices without edges, edge weights; whole, in parts, and with an empty part."""
-    folder = tmp_path_factory.mktemp("graphs")
+    """`graphs(kind, workers)`: where a graph of some kind is for so many, or uneven ones, made when it is first asked for.
+
+    It has self-loops, repeated edges, vertices without edges, and edge weights, relations or types.
+    """
+    folder, made = tmp_path_factory.mktemp("graphs"), {}
+
+    @cache
+    def placed(kind, workers):
+        graph, parts, path = made[kind], 3 if workers == "uneven" else workers, folder / f"{kind}-{workers}"
+        if workers == "uneven":  # one owner holds nothing, another no seeds
+            owners = np.zeros(300, dtype=np.int32)
+            owners[np.flatnonzero(made["plain"].split != 0)[:20]] = 2
+        else:
+            owners = allocate(graph, parts, METHODS[parts], seed=3)
+        write_partitioned(graph, owners, parts, path)
+        return str(path)
+
     plain = communities(folder / "plain", vertices=300, edges=2400, width=7, classes=4, train=0.3)
     rng = np.random.default_rng(1)
     dst = np.repeat(np.arange(300), np.diff(plain.indptr))
@@ -84,7 +103,7 @@ def graphs(tmp_path_factory):
     edges = np.concatenate([edges, edges[:, :100], np.tile(np.arange(1, 300, 9), (2, 1))], axis=1)
     values = {"features": plain.features, "labels": plain.labels, "split": plain.split, "num_vertices": 300}
     weights = rng.random(edges.shape[1]).astype(np.float32) + np.float32(0.1)
-    made = {
+    made |= {
         "plain": Graph.from_arrays(edges, **values),
         "weights": Graph.from_arrays(edges, edge_weight=weights, **values),
         "relations": Graph.from_arrays(edges, edge_type=rng.choice(4, edges.shape[1], p=(0.6, 0.3, 0.1, 0)), **values),
@@ -93,22 +112,14 @@ def graphs(tmp_path_factory):
     tables = tuple(plain.features[kinds == kind, :width] for kind, width in enumerate((7, 2, 0)))
     typed = values | {"features": HeteroFeatures(kinds.astype(np.uint8), tables), "vertex_type": kinds}
     made["types"] = Graph.from_arrays(edges, edge_type=rng.integers(0, 3, edges.shape[1]), **typed)
-    for name, graph in made.items():
-        write_partitioned(graph, allocate(graph, 1, "random", seed=3), 1, folder / f"{name}-1")
-        for parts, method in ((2, "metis"), (3, "random"), (4, "kaminpar")):
-            write_partitioned(graph, allocate(graph, parts, method, seed=3), parts, folder / f"{name}-{parts}")
-    uneven = np.zeros(300, dtype=np.int32)  # one owner holds nothing, another no seeds
-    uneven[np.flatnonzero(made["plain"].split != 0)[:20]] = 2
-    for name, graph in made.items():
-        write_partitioned(graph, uneven, 3, folder / f"{name}-uneven")
-    return folder
+    return placed
 
 
 def case(graphs, model, name, workers, dropout=0.0):
     kind = kind_of(model)
     chosen = (DEEP if model == "deep" else PLANS)[name]
     placed = {"plan": chosen} if "layers" in chosen else {"plan": {}, "settings": chosen}
-    return {"model": model, "graph": str(graphs / f"{kind}-{workers}"), "dropout": dropout, **placed}
+    return {"model": model, "graph": graphs(kind, workers), "dropout": dropout, **placed}
 
 
 def by_pyg(graph, model):
@@ -145,7 +156,7 @@ def pyg(graphs):
     """What plain PyG makes of each model."""
     found = {}
     for model in CASES:
-        graph = Graph.open(graphs / f"{kind_of(model)}-1")
+        graph = Graph.open(graphs(kind_of(model), 1))
         widths = graph.feature_widths
         found[model] = by_pyg(graph, full_model(model, graph.num_features, graph.num_classes, 0.0, widths))
     return found
@@ -159,7 +170,7 @@ def pyg_decoupled(graphs):
     """What a plain module makes of each model's decoupled variant."""
     found = {}
     for model in DECOUPLED:
-        graph = Graph.open(graphs / f"{kind_of(model)}-1")
+        graph = Graph.open(graphs(kind_of(model), 1))
         plain = full_model(model, graph.num_features, graph.num_classes, 0.0, graph.feature_widths)
         found[model] = by_pyg(graph, Decoupled(plain))
     return found
