@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import re
 import shutil
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+from launcher import brief_probe, ran
 from served import served
 from tasks_here import here
 
@@ -120,10 +122,10 @@ def test_tasks_fetch_the_graph_for_themselves(weft, graphs, there, tmp_path):
     assert many.equals(one) and there.bytes_of("features.npy") == Graph.open(graphs / "parts").features.nbytes
 
 
-def test_workers_compare_the_graph_of_an_address(weft, there, probed, tmp_path):
+def test_workers_compare_the_graph_of_an_address(there, probed, tmp_path):
     kept = shutil.copytree(probed[2], tmp_path / "kept")  # other tests look at what is there
-    words = ["doctor", there.url, "--workers", 2, *SMALL[:4], "--threads", 1, "--json"]
-    done = weft(*words, WEFT_CACHE=str(kept))
+    words = ["weft", "doctor", there.url, "--workers", 2, *SMALL[:4], "--threads", 1, "--json"]
+    done = ran(words, os.environ | {"WEFT_CACHE": str(kept)}, prepare=brief_probe)
     assert done.returncode == 0, done.stderr
     assert {one["what"]: one["verdict"] for one in json.loads(done.stdout)}["plan"] == "good"
 

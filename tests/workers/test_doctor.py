@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from launcher import brief_probe, ran
 
 from weft.cluster.checks import _opened
 from weft.graph import Graph, communities
@@ -27,18 +28,19 @@ def test_a_host_may_take_longer_to_open_the_graph_than_workers_wait(processes, t
     assert processes(2, opened_slowly, tmp_path / "g", 5.0, hosts=[0, 1], timeout=3.0) == ["", ""]
 
 
-def test_workers_of_one_machine(weft, probed, tmp_path):
-    _, _, kept = probed
+def test_workers_of_one_machine(probed, tmp_path):
+    kept = os.environ | {"WEFT_CACHE": probed[2]}
     communities(tmp_path / "g", vertices=600, edges=4000, width=8, classes=3, train=0.5)
-    words = ["doctor", tmp_path / "g", "--workers", 2, "--fanouts", "3,3", "--hidden", 8, "--threads", 1, "--json"]
-    done = weft(*words, WEFT_CACHE=kept)
+    words = ["weft", "doctor", tmp_path / "g", "--workers", 2, "--fanouts", "3,3", "--hidden", 8]
+    words += ["--threads", 1, "--json"]
+    done = ran(words, kept, prepare=brief_probe)
     assert done.returncode == 0, done.stderr
     found = {one["what"]: one for one in json.loads(done.stdout)}
     assert found["connections"]["found"] == "each worker reaches each other"
     assert found["links"]["where"] == "within the host"
     assert found["secret"]["found"] == "given"
     assert found["plan"]["found"].startswith("plan ") and ": needs " in found["plan"]["found"]
-    limited = weft(*words, "--memory", "1kB", WEFT_CACHE=kept)
+    limited = ran([*words, "--memory", "1kB"], kept, prepare=brief_probe)
     assert limited.returncode == 1
     (plan,) = [one for one in json.loads(limited.stdout) if one["what"] == "plan"]
     assert plan["verdict"] == "bad" and "lacking" in plan["found"]

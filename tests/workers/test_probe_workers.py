@@ -49,9 +49,9 @@ def test_so_they_do_after_the_whole_rehearsal(weft, tmp_path):
 def seen(monkeypatch):
     """How many epochs are fitted to, by the first worker: of a small graph, for the figures don't matter here."""
     seen = []
-    monkeypatch.setattr(rehearsal, "_VERTICES", 5000)
-    monkeypatch.setattr(rehearsal, "_EDGES", 50_000)
-    monkeypatch.setattr(rehearsal, "_TRAIN", 0.2)
+    monkeypatch.setattr(rehearsal, "_VERTICES", 1500)
+    monkeypatch.setattr(rehearsal, "_EDGES", 12_000)
+    monkeypatch.setattr(rehearsal, "_TRAIN", 0.5)
     monkeypatch.setattr(rehearsal, "SCENES", (SCENE,))
 
     def refined(known, found):
@@ -73,12 +73,12 @@ def test_rounds_are_rehearsed_and_counted(ranks, seen):
 
     def work(world):
         shows = (lambda *stage: shown.append(stage)) if world.rank == 0 else None
-        return rehearsal.rehearse(world, ONE_HOST, 3, shows)
+        return rehearsal.rehearse(world, ONE_HOST, 2, shows)
 
     found = ranks(2, work)
-    assert shown == [("rehearsing", done, 9) for done in range(10)]
-    assert [one.rounds for one in found] == [3, 3] and [one.work["pace"] for one in found] == [0.5, 0.5]
-    assert seen == [3 * 3]
+    assert shown == [("rehearsing", done, 6) for done in range(7)]
+    assert [one.rounds for one in found] == [2, 2] and [one.work["pace"] for one in found] == [0.5, 0.5]
+    assert seen == [2 * 3]
 
 
 @pytest.mark.parametrize(("hosts", "made"), [([0, 0], 1), ([0, 1], 2)])
