@@ -1,14 +1,14 @@
 """Whether models mix rows, found out once for those that are alike: it costs as much as ten steps of a small graph."""
 
 from functools import wraps
-from threading import Lock
+from threading import RLock
 
 _HELD = ("_parameters", "_buffers", "_modules")  # whose shapes, and classes, tell
 
 
 def once(check_rows):
     """The same check, but not of a model that is alike one that it has let pass; workers that are threads take turns."""
-    passed, turn = set(), Lock()
+    passed, turn = set(), RLock()
 
     @wraps(check_rows)
     def check(model, *how):
@@ -23,7 +23,7 @@ def once(check_rows):
 
 def looked_once(looked):
     """The same look at which edges a black box hangs on, but not of one that is alike one that it has let pass."""
-    found, turn = {}, Lock()
+    found, turn = {}, RLock()
 
     @wraps(looked)
     def look(box, few):
