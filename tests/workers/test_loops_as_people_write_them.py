@@ -346,6 +346,32 @@ def test_what_is_added_to_summed_gradients_is_there(ranks, parts, plan):
     agree(ranks, parts, plan, loop)
 
 
+@pytest.mark.parametrize("clips", [nn.utils.clip_grad_norm_, nn.utils.clip_grad_value_])
+@pytest.mark.parametrize("early", [True, False])
+def test_gradients_that_are_clipped_before_they_are_summed_are_told_of_once(ranks, parts, clips, early):
+    """As in a loop that is ported: each worker would clip its own."""
+
+    def loop(world, folder, plan):
+        told = []
+        loader, model, run = made(world, folder, plan, notify=told.append)
+        optimizer = torch.optim.SGD(model.parameters(), 0.5)
+        for batch in loader:
+            optimizer.zero_grad(set_to_none=batch.index % 2 == 0)
+            backward(run, batch)
+            if early:
+                clips(model.parameters(), 0.2)
+            run.sync()
+            if not early:
+                clips(model.parameters(), 0.2)
+            optimizer.step()
+        run.close()
+        return told
+
+    said = ["gradients are changed between loss.backward() and run.sync()"]
+    assert [[text[: len(said[0])] for text in told] for told in ranks(3, loop, parts, "gdp")] == [said * early] * 3
+    assert ranks(1, loop, parts, None) == [[]]
+
+
 def test_gradients_that_are_clipped_before_all_of_them_are_summed_are_refused(ranks, parts):
     def loop(world, folder):
         loader, model, run = made(world, folder, "gdp")
@@ -1055,7 +1081,9 @@ def test_hooks_of_parameters_are_told_of_where_gradients_come_in_parts(ranks, pa
     def told(world, **options):
         _, model, run = made(world, parts, "gdp" if world.size > 1 else None, **options)
         model.last.weight.register_hook(lambda gradient: gradient.clamp(-1e-3, 1e-3))
-        return [text for text in run.notices() if "hooks of parameters' gradients (last.weight) get what each" in text]
+        model.last.bias.register_post_accumulate_grad_hook(lambda bias: bias.grad.clamp_(-1e-3, 1e-3) and None)
+        said = "hooks of parameters' gradients (last.weight, last.bias) get what each"
+        return [text for text in run.notices() if said in text]
 
     assert ranks(3, told)[0] and ranks(1, partial(told, micro_batches=2))[0]
     assert not ranks(1, told)[0]

@@ -27,6 +27,10 @@ _ROWS, _NUMBERS = 1 << 16, 1 << 22
 _SUMMED, _PARTS, _OWN = "weft_summed", "weft_parts", "weft_own"
 # What the node that adds to a gradient knows: were rows computed here that neither went backward nor were summed of yet?
 _RAN = "weft_ran"
+_CHANGED = (
+    "gradients are changed between loss.backward() and run.sync(), where each worker has its own: what is not linear, as "
+    "clipping is not, makes another model than on one; change them behind run.sync()"
+)
 # Passes in which rows of batches go backward, by number, until their gradients are summed.
 _OF_BATCHES: set[int] = set()
 
@@ -115,6 +119,7 @@ class GradientSync:
         self._hooks: dict[int, tuple[Node, RemovableHandle, RemovableHandle]] = {}
         self.watches = False  # are steps of optimizers looked at?
         self._loop: LoopDraws | None = None  # whose steps these are, and which may draw
+        self._tell: Callable[[str], None] | None = None  # that own gradients were changed, once
         self._passes: list[int] = []  # of its rows, since the last time
         for place, parameter in enumerate(self._parameters):
             if hasattr(parameter.grad, _SUMMED):  # by another run, which may end
@@ -126,6 +131,9 @@ class GradientSync:
             return [float(number) for number in numbers]
         if self._loop is not None:
             self._loop.end()
+        if self._tell is not None and any(_was_changed(parameter.grad) for parameter in self._parameters):
+            self._tell(_CHANGED)
+            self._tell = None
         _OF_BATCHES.difference_update(self._passes)
         self._passes.clear()
         self._mark(False)
@@ -137,10 +145,13 @@ class GradientSync:
             self._is_summed(place, parameter, summed)
         return known
 
-    def watch(self, loop: LoopDraws) -> None:
-        """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers."""
+    def watch(self, loop: LoopDraws, tell: Callable[[str], None]) -> None:
+        """From now on refuse steps of optimizers by gradients that were not summed, if there are other workers.
+
+        And tell, once, if they are changed before that.
+        """
         if self._comm.size > 1:
-            self.watches, self._loop = True, loop
+            self.watches, self._loop, self._tell = True, loop, tell
             _watch_steps()
             self._hook_all()
 
@@ -284,9 +295,12 @@ def _check_dense(gradient: Tensor | None) -> None:
 
 
 def unpack(have: Sequence[float], flat: Tensor, parameters: Sequence[nn.Parameter]) -> None:
-    """The gradients of `pack`, or of sums of it, whose first numbers were `have`: None where no worker had one."""
+    """The gradients of `pack`, or of sums of it, whose first numbers were `have`: None where no worker had one.
+
+    Pieces of one tensor, but each counts its own writes (`_version`), which those of detach() would together.
+    """
     for some, parameter, part in zip(have, parameters, split_like(flat, parameters), strict=True):
-        parameter.grad = part.view_as(parameter).to(parameter.dtype) if some else None
+        parameter.grad = part.view_as(parameter).data.to(parameter.dtype) if some else None
 
 
 def summed_before(grad: Tensor | None) -> Tensor | None:
@@ -326,6 +340,11 @@ def _is_of_batch(grad: Tensor | None) -> bool:
     if grad is None or not hasattr(grad, _OWN):
         return parts is not None and parts.of_batch
     return grad._version == getattr(grad, _OWN) or bool(grad.any())  # or it was set to zero
+
+
+def _was_changed(grad: Tensor | None) -> bool:
+    """Was a gradient written to since it grew by a batch, other than by setting it to zero?"""
+    return grad is not None and grad._version != getattr(grad, _OWN, grad._version) and bool(grad.any())
 
 
 class _Growth:
@@ -393,7 +412,7 @@ def _check_gradients(optimizer: Optimizer) -> None:
     if any(_is_of_batch(grad) and grad is not None and grad.any() for grad in gradients):  # zeros were thrown away
         raise TrainingError(
             "the gradients of this step are this worker's alone: call run.sync() between loss.backward() and "
-            "optimizer.step(), or at the end of its closure, which sums those of all workers"
+            "optimizer.step(), before gradients are clipped, or at the end of its closure, which sums those of all workers"
         )
     for grad in gradients:
         if grad is not None and vars(grad).pop(_PARTS, None) is not None:

@@ -214,7 +214,7 @@ class Run:
 
     def watch(self, *given: nn.Module) -> None:
         """It is a loop of one's own that runs what was given: look at what that does with rows and gradients."""
-        self.sync.watch(self._loop)
+        self.sync.watch(self._loop, self.loader.notify)
         self._added = Added(self.model, given)
 
     def take_threads(self) -> None:
@@ -293,7 +293,11 @@ class Run:
         found = unused + self._team.notices()
         if self.device.type == "cpu" and self.settings.parallel.device == "auto" and torch.cuda.is_available():
             found.append(f"workers compute on processors: {self.loader.world.lacking}")
-        hooked = [name for name, parameter in self.model.named_parameters() if parameter._backward_hooks]
+        hooked = [
+            name
+            for name, parameter in self.model.named_parameters()
+            if parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        ]
         if hooked and self.in_parts:
             found.append(_HOOKED.format(", ".join(hooked[:3])))
         if self.world.size > 1 and self._averages:
