@@ -213,7 +213,7 @@ class Trainer:
         self._unchecked |= run.in_parts and _is_tried(self._steps_here)
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
-                group["lr"] = rate(s, p.step, self._batches)
+                group["lr"] = rate(s, p.epoch * self._batches + batch.index, self._batches)
             self._optimizer.zero_grad(set_to_none=True)
             total, edges = torch.zeros((), dtype=torch.float64, device=run.device), 0
             for part in batch:
@@ -271,7 +271,7 @@ class Trainer:
                 "rows travel as float16 (wire), which ends at 65,504: where features or rows are larger, set wire = "
                 "'float32', or scale them"
             )
-        if not self.progress.step:
+        if not self.progress.step and self._steps_here < 2:  # this one is the first
             return (
                 "no step was made yet, so it is not lr: look at what the loss does with these labels, at the model's "
                 "parameters, and at the features with `weft info --verify`"

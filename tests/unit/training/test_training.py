@@ -329,6 +329,15 @@ def test_the_rate_of_each_step():
         assert found == pytest.approx(rates, abs=1e-6), given
 
 
+@pytest.mark.parametrize("given", [{"schedule": "cosine", "warmup": 1.0}, {"schedule": "linear"}])
+def test_epochs_of_which_only_the_steps_are_made_go_by_the_rates_of_a_run(graph, given):
+    result, _ = run(graph, epochs=3, **given)
+    chosen = settings(epochs=3, **given)
+    trainer = Trainer(graph, make_model(chosen, graph), chosen)
+    assert [trainer.train_epoch(epoch)[1] for epoch in range(3)] == [of["loss"] for of in result.history]
+    trainer.close()
+
+
 def test_memory_is_flat_over_epochs(graph):
     """What is held now, not the most that was: earlier tests have held more."""
 
@@ -790,6 +799,13 @@ class TestMistakes:
     def test_nan_loss_before_any_step_is_not_of_the_learning_rate(self, graph):
         with pytest.raises(TrainingError, match=r"nan in epoch 1, batch 1: no step was made yet, so it is not lr"):
             weft.train(graph, fanouts=[2], epochs=1, loss=lambda rows, labels: (rows[:, 0] * 0 - 1).log())
+
+    def test_nan_loss_behind_steps_may_be_of_the_learning_rate(self, graph):
+        chosen = settings(optimizer="sgd", lr=1e15)
+        trainer = Trainer(graph, make_model(chosen, graph), chosen)
+        with pytest.raises(TrainingError, match=r"nan in epoch 1, batch [2-9]: lower lr"):
+            trainer.train_epoch(0)
+        trainer.loader.abandon()
 
     def test_nan_loss_by_negative_edge_weights(self):
         edges = torch.randint(0, 60, (2, 300), generator=torch.Generator().manual_seed(0))
