@@ -1325,6 +1325,15 @@ def test_models_that_were_built_otherwise_are_refused(ranks, parts):
         ranks(3, loop, parts, "gdp")
 
 
+def test_models_of_which_other_parameters_are_frozen_are_refused(ranks, parts):
+    def loop(world, folder):
+        head = nn.Linear(4, 4).requires_grad_(world.rank != 1)
+        with pytest.raises(ModelError, match=r"worker 1 has another model than worker 0 \(other frozen parameters"):
+            made(world, folder, "gdp", beside=[head])
+
+    ranks(3, loop, parts)
+
+
 @pytest.mark.parametrize("plan", ["gdp", "split"])
 def test_a_worker_may_leave_out_a_part_without_seeds_and_look_at_others_between(ranks, parts, plan):
     def loop(world, folder, plan):

@@ -287,7 +287,8 @@ def _cost_of(said: dict[str, Any]) -> ModelCost:
         raise ValueError("not what a step costs")
     cost = ModelCost(**said | {"layers": [LayerCost(**one) for one in said["layers"]]})
     device_pace = 0.0 if cost.device_pace is None else cost.device_pace
-    of_model = [cost.between, cost.inputs, cost.step, cost.pace, cost.parameters, device_pace, *cost.widths]
+    bytes_of_model = cost.parameters, cost.frozen
+    of_model = [cost.between, cost.inputs, cost.step, cost.pace, *bytes_of_model, device_pace, *cost.widths]
     values = [*of_model, *(value for layer in cost.layers for value in vars(layer).values())]
     if not all(map(_is_figure, values)):
         raise ValueError("not what a step costs")
@@ -312,8 +313,9 @@ def _is_plan(said: dict[str, Any]) -> bool:
 def _described(model: nn.Module) -> list[object]:
     """What modules are, and how large, as far as it tells what they cost."""
     kinds = [(name, type(module).__qualname__) for name, module in model.named_modules()]
-    sizes = [(name, None if is_lazy(p) else tuple(p.shape), str(p.dtype)) for name, p in model.named_parameters()]
-    return [kinds, sizes, plain_state(model)]
+    parameters = dict(model.named_parameters())
+    sizes = [(name, None if is_lazy(p) else tuple(p.shape), str(p.dtype)) for name, p in parameters.items()]
+    return [kinds, sizes, [name for name, p in parameters.items() if p.requires_grad], plain_state(model)]
 
 
 class KeptCounts:

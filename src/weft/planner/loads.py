@@ -54,11 +54,17 @@ class ModelCost:
     widths: list[int]  # of the rows that go into each layer, and of those that come out of the last
     device_pace: float | None = None  # seconds of a piece on the device that rows were timed on; None: on processors
     inputs: float = 0.0  # a row before the first layer, where a model does something with it
+    frozen: int = 0  # bytes of parameters, of those above, that are not trained
+
+    @property
+    def gradients(self) -> int:
+        """Bytes of them, which are summed."""
+        return self.parameters - self.frozen
 
     @property
     def learning(self) -> float:
         """Bytes of parameters in training: values, gradients, two moments, and two more in the midst of a step."""
-        return 6.0 * self.parameters
+        return self.parameters + 5.0 * self.gradients
 
 
 @dataclass(frozen=True)
@@ -241,7 +247,7 @@ class Setting:
     hosts: Sequence[int]  # of each worker
     row: float  # bytes of a stored row
     id_bytes: float
-    parameters: float  # bytes of the model
+    gradients: float  # bytes of all of the model's
     out: float = 0.0  # and of a row that it gives
     values: EdgeValues = EdgeValues()
     once: Collection[str] = ()  # stages that a run goes through once, at its start,
@@ -267,7 +273,7 @@ class Counted:
 
     def step(self) -> Load:
         """The load of what every batch takes besides its layers."""
-        load, size = Load.of(self._workers), self._setting.parameters
+        load, size = Load.of(self._workers), self._setting.gradients
         load.share = 1 / self._setting.parts
         if self._workers == 1:  # nobody has gradients to add
             return load

@@ -107,12 +107,13 @@ def model_cost(
     costs[0] = replace(costs[0], column=figures[-1][0] if by_column else 0.0)
     step, between, inputs = _besides(costs, took, rows, least)
     widths = [layer.wide for layer in layers] + [layers[-1].out]
-    parameters = sum(p.numel() * p.element_size() for p in model.parameters())
+    parameters = sum(p.nbytes for p in model.parameters())
+    frozen = sum(p.nbytes for p in model.parameters() if not p.requires_grad)
     if device.type == "cpu":
-        return ModelCost(costs, between, step, paced, parameters, widths, None, inputs)
+        return ModelCost(costs, between, step, paced, parameters, widths, None, inputs, frozen)
     begun = there / paced  # in a processor's pieces
     costs = [replace(cost, fixed=cost.fixed * begun, more=cost.more * begun) for cost in costs]
-    return ModelCost(costs, between, step * begun, paced, parameters, widths, there, inputs)
+    return ModelCost(costs, between, step * begun, paced, parameters, widths, there, inputs, frozen)
 
 
 def _besides(

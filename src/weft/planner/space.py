@@ -110,7 +110,7 @@ class Space(ABC):
         self.model = self.earlier.cost(lambda: model_cost(graph, model, found, shapes, self.size, comm, *ways))
         messages = messages_of_layers(graph, found, self.kinds, self.size, comm) if self.size > 1 else {}
         values = EdgeValues.of(graph, model)
-        sizes = float(self.model.parameters), float((self.passage.out or self.model.widths[-1]) * self.item)
+        sizes = float(self.model.gradients), float((self.passage.out or self.model.widths[-1]) * self.item)
         numbers = self.row, graph.indices.itemsize, *sizes
         parts = 1 if self.task.sampling is None else self.task.sampling.parts
         last = self.of_inputs, parts, graph.features is None or graph.features.dtype == np.float32

@@ -1,8 +1,9 @@
 """The sum of all workers' gradients."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
+from itertools import compress
 from typing import Any, cast
 
 import torch
@@ -57,6 +58,39 @@ def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbe
     return known[: count - 2 * len(tables)]
 
 
+class GradientSum:
+    """Sums parameters' gradients again and again. All workers call it together, as they do `sum_gradients`.
+
+    Those that nobody had the last time, as of frozen parameters, are not sent, unless somebody has one now.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], comm: Communicator) -> None:
+        """`parameters`: of which the same are frozen on all workers."""
+        self._parameters, self._comm = parameters, comm
+        self._idle = _unless_all(not parameter.requires_grad for parameter in parameters)
+
+    def __call__(self, *numbers: float | Tensor) -> list[float]:
+        """Sum them, and in the same exchange some numbers."""
+        idle = list(compress(self._parameters, self._idle))
+        sent = [parameter for parameter, is_idle in zip(self._parameters, self._idle, strict=True) if not is_idle]
+        have = [float(_split(parameter.grad)[1] is not None) for parameter in idle]
+        of_all = sum_gradients(sent, self._comm, *numbers, *have)
+        if self._comm.size > 1:
+            found = of_all[len(numbers) :]
+            for parameter, some in zip(idle, found, strict=True):
+                parameter.grad = parameter.grad if some else None
+            if awake := list(compress(idle, found)):
+                sum_gradients(awake, self._comm)
+            self._idle = _unless_all(parameter.grad is None for parameter in self._parameters)
+        return of_all[: len(numbers)]
+
+
+def _unless_all(idle: Iterable[bool]) -> list[bool]:
+    """Which are idle; none, if there is no other whose exchange they could be told in."""
+    found = list(idle)
+    return [one and not all(found) for one in found]
+
+
 def _is_table(parameter: nn.Parameter) -> bool:
     """May there be few rows of it in a gradient? On devices, whose links are faster, that is not looked at."""
     large = parameter.dim() == 2 and len(parameter) >= _ROWS and parameter.numel() >= _NUMBERS
@@ -109,6 +143,7 @@ class GradientSync:
         `in_hand`: tells the epoch, and the batch, of the loop that trains them.
         """
         self._trained, self._parameters, self._comm = trained, list(trained.parameters()), comm
+        self._sum = GradientSum(self._parameters, comm)
         self._in_hand = in_hand
         self.last: bool | None = None  # was something run since the last time, and in training mode?
         self._compared: int | None = None  # the epoch in which parameters were compared with the others'
@@ -138,7 +173,7 @@ class GradientSync:
         self._passes.clear()
         self._mark(False)
         before, marks = [summed_before(parameter.grad) for parameter in self._parameters], self._marks()
-        of_all = sum_gradients(self._parameters, self._comm, *numbers, *marks)
+        of_all = self._sum(*numbers, *marks)
         known, sums = of_all[: len(numbers)], of_all[len(numbers) :]
         self._compare(marks, sums)
         for place, (parameter, summed) in enumerate(zip(self._parameters, before, strict=True)):

@@ -15,8 +15,9 @@ from weft.errors import ModelError
 from weft.exchange import Communicator, bytes_of
 from weft.nn import BY_ITS_OWN, KeptState, built_with, running_averages
 
-_DIFFERENCES = (  # of a model's form, of what it was built with, of its generators; and what to do
+_DIFFERENCES = (  # of a model's form, of what is frozen, of what it was built with, of its generators; and what to do
     ("other parameters or buffers, or of another shape", "build the same on all workers"),
+    ("other frozen parameters (requires_grad)", "freeze the same on all workers"),
     (
         "layers of the same shape that were built with other numbers, such as those of dropout",
         "build the same on all workers",
@@ -35,7 +36,8 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
     named = [*model.named_parameters(), *model.named_buffers()]
     tensors = [tensor.detach() for _, tensor in named]
     form = [(name, tuple(tensor.shape), tensor.dtype) for name, tensor in named]
-    alike = [form, built_with(model), KeptState(model, largest=0).generators()]
+    frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+    alike = [form, frozen, built_with(model), KeptState(model, largest=0).generators()]
     mine = _as_bytes(tensors)
     sums = [*(zlib.crc32(repr(one).encode()) for one in alike), zlib.crc32(mine)]
     told = torch.stack(comm.gather(torch.tensor(sums)))

@@ -23,7 +23,7 @@ from weft.stopping import SIGNALS, Interrupted, Interrupts, listening
 from weft.training.batches import Batch
 from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
-from weft.training.gradients import sum_gradients
+from weft.training.gradients import GradientSum
 from weft.training.loader import Loader, Reads
 from weft.training.objectives import Objective, check_trained
 from weft.training.run import Run
@@ -89,6 +89,7 @@ class Trainer:
         self._seconds: list[float] = []  # of each batch of the present epoch
         self._plans: list[str] = []  # by which these are, in turn
         self._parameters = list(self.model.parameters())
+        self._sum_gradients = GradientSum(self._parameters, self.run.comm)
         self._steps_here, self._unchecked = 0, False  # is the loss to be a sum, and not tried in this step?
         self._optimizer = make_optimizer(self._parameters, settings)
         self._saved = RunState(self.run, self._optimizer, self._tell)
@@ -244,7 +245,7 @@ class Trainer:
                 edges += sum(layer.num_edges for layer in part.program.layers)
             gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
             numbers = [total, edges, _sum_of_all(gradients), *(float(signum == one) for one in SIGNALS)]
-            loss_of_all, edges_of_all, together, *sent = sum_gradients(self._parameters, run.comm, *numbers)
+            loss_of_all, edges_of_all, together, *sent = self._sum_gradients(*numbers)
             where = f"in epoch {p.epoch + 1}, batch {batch.index + 1}"
             if not np.isfinite(loss_of_all):
                 raise TrainingError(f"the loss is {loss_of_all} {where}: {self._why_no_number()}")

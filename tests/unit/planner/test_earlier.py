@@ -103,11 +103,12 @@ def test_a_device_has_a_pace_of_its_own(timings):
         {"model": GATConv(4, 2).double()},
         {"model": SAGEConv(4, 2)},
         {"model": nn.Sequential(GATConv(4, 2))},
+        {"model": GATConv(4, 2).requires_grad_(False)},
         {"shape": replace(SHAPE, edges=2500.0)},
         {"width": 5},
         {"hosts": (0, 1, 1)},
     ],
-    ids=["heads", "slope", "dtype", "convolution", "around", "edges", "width", "workers"],
+    ids=["heads", "slope", "dtype", "convolution", "around", "frozen", "edges", "width", "workers"],
 )
 def test_what_is_another_task_is_timed(timings, other):
     cost(timings)

@@ -169,6 +169,15 @@ def test_models_that_map_inputs_first_are_timed_from_their_inputs_on(tmp_path, m
     assert len(found.layers) == depth and found.widths[0] in (12, 16)
 
 
+def test_frozen_parameters_have_no_gradients(tmp_path, monkeypatch):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=8)
+    monkeypatch.setattr(model_cost, "timed", lambda run, device: run() or 1.0)
+    (model := Mapped(8)).before.requires_grad_(False)
+    found = model_cost.model_cost(graph, model, convolutions(model, 8), [Shape(90, 40, 200, 80, 9, 0.5, 9)], 2)
+    whole, frozen = (sum(p.nbytes for p in module.parameters()) for module in (model, model.before))
+    assert (found.parameters, found.frozen) == (whole, frozen) and found.learning == whole + 5 * (whole - frozen)
+
+
 class Counted(torch.nn.Linear):
     """Counts the rows that it maps."""
 

@@ -10,7 +10,7 @@ from weft.errors import TrainingError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.training import gradients
-from weft.training.gradients import sum_gradients
+from weft.training.gradients import GradientSum, sum_gradients
 
 ROWS, WIDTH = 3000, 8
 
@@ -64,6 +64,39 @@ def test_a_sparse_one_of_a_table_is_refused(ranks, few):
             sum_gradients([table.weight], world.communicator())
 
     ranks(2, work)
+
+
+# Which of three parameters has a gradient in each step: on all workers, or (1) on the second one alone.
+STEPS = [
+    [None, None, "all"],  # 0 is frozen
+    [None, None, "all"],
+    ["all", None, "all"],  # no more
+    [1, 1, "all"],
+    [None, None, None],
+    ["all", 1, None],
+    [None, 1, "all"],
+]
+
+
+def test_those_that_nobody_has_are_not_sent_until_somebody_has_one(ranks):
+    def work(world):
+        every = [nn.Parameter(torch.zeros(size)) for size in (40_000, 3, 5)]
+        every[0].requires_grad_(False)
+        total, found, sent = GradientSum(every, world.communicator()), [], []
+        for step, which in enumerate(STEPS):
+            for parameter, who in zip(every, which, strict=True):
+                has = who in ("all", world.rank)
+                parameter.grad = torch.full_like(parameter, 10.0 * step + world.rank) if has else None
+            before = sum(map(sum, world.traffic.sent().values()))
+            assert total(float(world.rank), 0.5) == [3, 1.5]
+            sent.append(sum(map(sum, world.traffic.sent().values())) - before)
+            found.append([None if one.grad is None else one.grad.unique().item() for one in every])
+        return found, [one > 100_000 for one in sent]
+
+    sums = {"all": [30.0 * step + 3 for step in range(7)], 1: [10.0 * step + 1 for step in range(7)]}
+    wanted = [[who and sums[who][step] for who in which] for step, which in enumerate(STEPS)]
+    large = [False, False, True, True, True, True, True]  # in a step after one, too
+    assert ranks(3, work) == [(wanted, large)] * 3
 
 
 def test_gradients_that_are_summed_are_plain(ranks, few):
