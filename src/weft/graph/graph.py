@@ -160,9 +160,10 @@ class Graph:
         if without or self.split is None:
             what = "labels" if without else "split"
             give = "--label COLUMN" if without else "--split 60/20/20 or --split-column COLUMN"
+            others = " (an objective with labelled = False, or a Loader's seeds=, needs none)" if without else ""
             raise InputError(
                 f"this graph has no {what}, so there is nothing to train on: import it with {give}, or give PyG's "
-                f"Data a {'y' if without else 'train_mask'}"
+                f"Data a {'y' if without else 'train_mask'}{others}"
             )
         chosen = np.flatnonzero(self.split == SPLITS[split])
         if labelled and self.labels is not None and not self.multi_label:

@@ -187,11 +187,11 @@ class Loader:
     def over(self, vertices: Vertices | str) -> "BatchesOver":
         """Batches of vertices in their order, to evaluate a model: each draws neighbours, the same every time.
 
-        Those of a split that have labels, where it is named. They may be gone over again, as after each epoch. All workers
-        call this together, with the same vertices, and go over them together.
+        Those of a split that have labels, or that the objective evaluates, where it is named. They may be gone over again,
+        as after each epoch. All workers call this together, with the same vertices, and go over them together.
         """
         if isinstance(vertices, str):
-            vertices = _of_split(self.graph, vertices, "give their ids")
+            vertices = self._in_split(vertices)
         else:
             vertices = ids_of(self.graph, vertices, "vertices to go over")
         _check_dealt_out_by_weft(self.comm, "vertices to go over", [vertices])
@@ -199,6 +199,15 @@ class Loader:
         return BatchesOver(
             self, [VertexExamples(vertices[first : first + size]) for first in range(0, len(vertices), size)]
         )
+
+    def _in_split(self, split: str) -> np.ndarray:
+        """What the objective evaluates of a split, or its vertices that have labels; refused if there are none."""
+        labelled = True
+        if isinstance(self.objective, VertexObjective) and not isinstance(self.objective, ChosenVertices):
+            if len(found := self.objective.seeds.get(split, ())):
+                return np.asarray(found)
+            labelled = self.objective.labelled
+        return _of_split(self.graph, split, "give their ids", labelled)
 
     @property
     def stands_at(self) -> tuple[int, int]:
@@ -422,9 +431,9 @@ def _chosen(graph: Graph, seeds: Vertices | None, split: str) -> np.ndarray | No
     return ids
 
 
-def _of_split(graph: Graph, split: str, remedy: str) -> np.ndarray:
-    """The vertices of a split, which are to have labels; refused if there are none."""
-    if len(found := graph.seeds(split)):
+def _of_split(graph: Graph, split: str, remedy: str, labelled: bool = True) -> np.ndarray:
+    """The vertices of a split, which are to have labels, or not; refused if there are none."""
+    if len(found := graph.seeds(split, labelled)):
         return found
     every = len(graph.seeds(split, labelled=False))
     labels = f"none of the {every:,} vertices in the split {split!r} has a label"

@@ -1108,6 +1108,23 @@ def test_a_split_without_labels_is_refused(graph):
         weft.Loader(bare, fanouts=(4, 4), split="test")
 
 
+def test_a_split_is_gone_over_as_an_objective_without_labels_evaluates_it(graph):
+    split = np.where(graph.split == 2, 3, graph.split).astype(graph.split.dtype)  # none is tested
+    bare, objective = replace(graph, labels=None, split=split), degrees_with(labelled=False)
+    loader = weft.Loader(bare, fanouts=(4, 4), objective=objective)
+    weft.parallel(make_model(settings(), graph), loader)
+    seeds = torch.cat([batch.seeds for batch in loader.over("validation")])
+    assert seeds.tolist() == np.flatnonzero(graph.split == 1).tolist()
+    loader.objective.seeds["validation"] = np.array([7, 2])  # as by a setup of its own
+    assert [batch.seeds.tolist() for batch in loader.over("validation")] == [[7, 2]]
+    with pytest.raises(ConfigError, match=r"^the graph has no vertices in the split 'test': .* give their ids$"):
+        loader.over("test")
+    with pytest.raises(
+        InputError, match=r"has no labels, .* \(an objective with labelled = False, or a Loader's seeds="
+    ):
+        weft.Loader(bare, fanouts=(4, 4), split="validation")
+
+
 def test_two_loaders_may_have_an_objective(graph):
     """Each is of its own graph's labels, as where a part is trained on and the whole is evaluated."""
     objective, other = weft.VertexObjective(), replace(graph, labels=(graph.labels + 1) % graph.num_classes)
