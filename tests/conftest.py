@@ -13,6 +13,7 @@ import briefly
 import checked
 import launcher
 import pytest
+import torch
 
 from weft import garbage
 from weft.exchange import simulate
@@ -20,6 +21,7 @@ from weft.exchange import simulate
 # Before Triton is imported: its kernels are interpreted, on the CPU's tensors; `make gpu` has them compiled.
 os.environ.setdefault("TRITON_INTERPRET", "1")
 
+_THREADS = torch.get_num_threads()  # OMP_NUM_THREADS
 _REPOSITORY = Path(__file__).resolve().parent.parent
 # Files that take longest come first: no processor is left with one of them in the end.
 _LONG = (
@@ -70,6 +72,13 @@ def alike_models_are_checked_once():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models, "check_rows", checked.once(models.check_rows))
         yield
+
+
+@pytest.fixture(autouse=True)
+def as_many_threads_as_at_first():
+    """Threads that an earlier test left to torch would spin while they wait: products then take four times the time."""
+    yield
+    torch.set_num_threads(_THREADS)
 
 
 @pytest.fixture(scope="session", autouse=True)
