@@ -307,9 +307,11 @@ def may_change() -> str:
     return ", ".join(said)
 
 
-def check_resumed(then: Settings, now: Settings, name: str) -> None:
-    """Refuse what a run that goes on from the checkpoint of this name may not change."""
+def check_resumed(then: Settings, now: Settings, name: str, alone: bool = False) -> None:
+    """Refuse what a run that goes on from the checkpoint of this name may not change. `alone`: by one worker?"""
     before, after = then.flat(), now.flat()
+    if alone:
+        del after["wire"]  # no rows travel
     different = [key for key in after if after[key] != before[key] and not RULES[rule_of(key)].allows(now)]
     if now.decoupled != then.decoupled:  # the one plan that trains another model
         different.append("plan")

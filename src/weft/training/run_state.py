@@ -120,6 +120,8 @@ class RunState:
         self._folder = run.settings.checkpoint.folder
         self._written = self._folder if run.comm.rank == 0 else None  # by this worker
         self._claim: int | None = None  # on the folder
+        # Of one worker, for which no rows travel: what wire was set to, and was, where it goes on from.
+        self._wires: tuple[str, str] | None = None
         self._passed_over: set[Path] = set()  # checkpoints that are damaged
         self._writer = Writer()
         self._times, self._bytes = 0, 0  # checkpoints, and the size of the last one
@@ -174,13 +176,14 @@ class RunState:
             attributes, kept = self._unlisted.changed()
             tensors |= {f"kept.{name}": tensor for name, tensor in kept.items()}
             of_best, kept_by_best = self._kept_by_best or (None, {})
+            set_to, wire = self._wires or (self._settings.plan.wire, self._run.plan.wire)
             tensors |= {f"best_kept.{name}": tensor for name, tensor in kept_by_best.items()}
             state = {
                 "progress": progress.as_dict(),
-                "settings": self._settings.flat(),
+                "settings": self._settings.flat() | {"wire": set_to},
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,
-                "wire": self._run.plan.wire,
+                "wire": wire,
                 "learned": self._learned,
                 "code": self._code,
                 "attributes": attributes,
@@ -302,9 +305,11 @@ class RunState:
                 f"the checkpoint {name} was written with batches of {state['batch_size']} seeds over all workers, now they "
                 f"are {batch_size}: set batch_size so that workers x batch_size is {state['batch_size']}"
             )
-        check_resumed(then, self._settings, name)
-        wire = self._run.plan.wire
-        if self._settings.plan.wire != "auto" and state.get("wire", wire) != wire:  # a plan may say it, too
+        alone, wire = self._comm.size == 1, self._run.plan.wire
+        check_resumed(then, self._settings, name, alone)
+        if alone:  # what several workers did, they will do again
+            self._wires = then.plan.wire, state.get("wire", wire)
+        elif self._settings.plan.wire != "auto" and state.get("wire", wire) != wire:  # a plan may say it, too
             raise TrainingError(
                 f"the checkpoint {name} is of a run whose rows travelled as {state['wire']}, now they are to as {wire}: set "
                 f"wire = '{state['wire']}', or choose another folder"

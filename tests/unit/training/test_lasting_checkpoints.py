@@ -23,6 +23,7 @@ from torch_geometric.nn.models import GraphSAGE
 import weft
 from weft.cli import main
 from weft.errors import ModelError, StorageError, TrainingError
+from weft.exchange import simulate
 from weft.graph import communities
 from weft.keys import Stream, seeded
 from weft.plan import Settings
@@ -52,7 +53,7 @@ def graph(tmp_path_factory):
     return weft.Graph.open(folder)
 
 
-def run(graph, listen=None, **given):
+def run(graph, listen=None, world=None, **given):
     given = {key: value for key, value in (USUAL | given).items() if value is not None}
     chosen, events = Settings.of(**given), []
 
@@ -61,7 +62,7 @@ def run(graph, listen=None, **given):
         if listen is not None:
             listen(event)
 
-    return Trainer(graph, make_model(chosen, graph), chosen, listen_too).fit(), events
+    return Trainer(graph, make_model(chosen, graph), chosen, listen_too, world=world).fit(), events
 
 
 class Smoothed(weft.VertexObjective):
@@ -483,13 +484,28 @@ class TestLonger:
             assert (said in capsys.readouterr().out) == (act == "relu")
 
     def test_rows_that_travelled_in_another_precision(self, graph, tmp_path):
-        run(graph, epochs=1, checkpoint=tmp_path)
-        tensors, state = checkpoint.load(tmp_path / "step-000000002")
-        checkpoint.save(tmp_path / "step-000000002", tensors, state | {"wire": "float16"})
+        two = partial(run, graph, plan="gdp", batch_size=30, checkpoint=tmp_path)
+        simulate(2, lambda world: two(world=world, epochs=1))
+        newest = max(tmp_path.glob("step-*"))
+        tensors, state = checkpoint.load(newest)
+        checkpoint.save(newest, tensors, state | {"wire": "float16"})
         with pytest.raises(
             TrainingError, match="whose rows travelled as float16, now they are to as float32: set wire"
         ):
-            run(graph, epochs=2, checkpoint=tmp_path, resume=True)
+            simulate(2, lambda world: two(world=world, epochs=2, resume=True))
+
+    @pytest.mark.parametrize("alone", ["float16", "float32"])
+    def test_but_one_worker_goes_on_where_several_had_rows_travel_and_several_after_it(self, graph, tmp_path, alone):
+        two = partial(run, graph, plan="gdp", batch_size=30, checkpoint=tmp_path)
+        simulate(2, lambda world: two(world=world, epochs=1, wire="float16"), hosts=[0, 1])
+        result, _ = run(graph, epochs=2, plan="gdp", wire=alone, checkpoint=tmp_path, resume=True)
+        assert len(result.history) == 2
+        with pytest.raises(TrainingError, match=r"wire = float16 \(now float32\)"):
+            simulate(2, lambda world: two(world=world, epochs=3, resume=True))
+        (result, _), _ = simulate(
+            2, lambda world: two(world=world, epochs=3, wire="float16", resume=True), hosts=[0, 1]
+        )
+        assert len(result.history) == 3
 
     def test_what_changes_no_model_may_change(self, graph, tmp_path):
         whole, _ = run(graph, epochs=3)
