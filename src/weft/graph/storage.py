@@ -106,9 +106,9 @@ def remove_leftovers(path: Path) -> None:
     _tidy(path.parent, glob.escape(path.name))
 
 
-def remove_all_leftovers(folder: Path, alone: bool) -> None:
-    """The same for whatever is in a folder; `alone`: this process has it for itself, so nobody writes there elsewhere."""
-    _tidy(folder, "*", alone)
+def remove_all_leftovers(folder: Path, pattern: str, alone: bool) -> None:
+    """The same for all such names in a folder; `alone`: they are this process's own, so nobody writes them elsewhere."""
+    _tidy(folder, pattern, alone)
 
 
 def _tidy(folder: Path, pattern: str, alone: bool = False) -> None:

@@ -30,6 +30,7 @@ from weft.plan import CheckpointSettings
 VERSION = 2  # 1, of 0.1.0: state.json has no sum of its own
 _TENSORS, _STATE, _SUM = "state.safetensors", "state.json", b',\n "sum": '
 _LOCK = ".lock"  # of a run's folder
+BEST = "best"  # in it, the best model so far
 _LEASE = 100.0  # seconds: file servers keep the locks of a host that is gone for up to 90
 
 
@@ -92,14 +93,17 @@ def check_room(folder: Path, model: nn.Module) -> None:
 
 def check_new(kept: CheckpointSettings) -> None:
     """Refuse a folder with an earlier run's checkpoints, which this run does not go on from; and what is itself one."""
-    if kept.folder is not None and ((kept.folder / _STATE).exists() or (kept.folder / _TENSORS).exists()):
-        what = "a checkpoint" if _is_checkpoint(kept.folder) else "a trained model"
+    folder = kept.folder
+    if folder is None:
+        return
+    with named_errors(folder, "looking at"):
+        itself, earlier = (folder / _STATE).exists() or (folder / _TENSORS).exists(), bool(_steps(folder))
+    if itself:
+        what = "a checkpoint" if _is_checkpoint(folder) else "a trained model"
+        raise TrainingError(f"{folder} is {what} itself: name the folder that a run's checkpoints are in, or another")
+    if earlier and not kept.resume:
         raise TrainingError(
-            f"{kept.folder} is {what} itself: name the folder that a run's checkpoints are in, or another"
-        )
-    if kept.folder is not None and not kept.resume and _steps(kept.folder):
-        raise TrainingError(
-            f"{kept.folder} holds checkpoints of an earlier run: go on from them with --resume (in Python resume=True), or "
+            f"{folder} holds checkpoints of an earlier run: go on from them with --resume (in Python resume=True), or "
             f"choose another folder"
         )
 
@@ -238,9 +242,13 @@ def save_step(
 
 
 def tidy(folder: Path, alone: bool) -> None:
-    """Remove what runs that were killed have left half written, or half removed; `alone`: nobody writes there elsewhere."""
+    """Remove what runs that were killed have left half written, or half removed; `alone`: nobody writes there elsewhere.
+
+    What else is in the folder has another writer.
+    """
     with named_errors(folder, "removing leftovers in"):
-        remove_all_leftovers(folder, alone)
+        for ours in (BEST, "step-*"):
+            remove_all_leftovers(folder, ours, alone)
 
 
 def newest(folder: Path) -> Checkpoint | None:

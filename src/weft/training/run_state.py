@@ -216,7 +216,7 @@ class RunState:
         if folder is None or best is None or self._best_written:
             return lambda: None
         self._best_written = True
-        return lambda: checkpoint.save(folder / "best", best, facts)
+        return lambda: checkpoint.save(folder / checkpoint.BEST, best, facts)
 
     def finish(self, progress: Progress) -> None:
         """Wait until all is written, and tell what it cost. All workers call this together."""
@@ -272,9 +272,10 @@ class RunState:
 
         def look() -> tuple[Checkpoint | None, WeftError | None]:
             try:
+                checkpoint.check_new(self._settings.checkpoint)  # before anything is made or removed there
                 self._claim, alone = checkpoint.claimed(folder)
                 checkpoint.tidy(folder, alone)
-                checkpoint.check_new(self._settings.checkpoint)
+                checkpoint.check_new(self._settings.checkpoint)  # another run may have ended meanwhile
                 newest = checkpoint.newest(folder)
             except WeftError as error:  # which all workers are to end with
                 return None, error

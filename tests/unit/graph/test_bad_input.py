@@ -486,7 +486,7 @@ def test_what_a_process_left_that_has_ended_is_removed_though_nobody_asked_for_i
         (tmp_path / name).mkdir()
     remove_leftovers(tmp_path / "g[1]")  # which is no pattern
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".g1.writing-{ended.pid}", running]
-    remove_all_leftovers(tmp_path, alone=True)
+    remove_all_leftovers(tmp_path, "*", alone=True)
     assert [path.name for path in tmp_path.iterdir()] == [running]
     ended.wait()
 
@@ -502,9 +502,9 @@ def test_what_is_written_elsewhere_is_let_alone_for_a_day(tmp_path):
         os.utime(path, (0, 0))
     remove_leftovers(tmp_path / "g")
     assert [path.name for path in tmp_path.iterdir()] == [".h.writing-1.deadbeef"]
-    remove_all_leftovers(tmp_path, alone=False)
+    remove_all_leftovers(tmp_path, "*", alone=False)
     assert [path.name for path in tmp_path.iterdir()] == [".h.writing-1.deadbeef"]
-    remove_all_leftovers(tmp_path, alone=True)  # where nobody else may write
+    remove_all_leftovers(tmp_path, "*", alone=True)  # where nobody else may write
     assert not list(tmp_path.iterdir())
 
 

@@ -191,8 +191,24 @@ def test_what_killed_runs_left_is_removed_though_nothing_is_left_to_train(graph,
     run(graph, checkpoint=tmp_path, epochs=1)
     for name in (".step-000000001.writing-999999999", ".best.writing-1.deadbeef"):
         (tmp_path / name).mkdir()
+    others = tmp_path / ".big.writing-1.deadbeef"  # as of `weft import` on another host, into this folder
+    others.mkdir()
     run(graph, checkpoint=tmp_path, epochs=1, resume=True)
-    assert [path.name for path in tmp_path.glob(".*")] == [".lock"]
+    assert sorted(path.name for path in tmp_path.glob(".*")) == [others.name, ".lock"]
+
+
+def test_a_folder_that_is_refused_is_left_as_it_is(graph, tmp_path):
+    settings = Settings.of(**USUAL)
+    for place in (tmp_path / "model", tmp_path / "kept"):
+        save_model(
+            place if place.name == "model" else place / "step-000000001", make_model(settings, graph), settings, graph
+        )
+        left = place / ".best.writing-1.deadbeef"
+        left.mkdir()
+        before = sorted(place.iterdir())
+        with pytest.raises(TrainingError, match=r"is a trained model itself|holds checkpoints of an earlier run"):
+            run(graph, epochs=1, checkpoint=place)
+        assert sorted(place.iterdir()) == before
 
 
 def run_to_step(graph, step, **given):
