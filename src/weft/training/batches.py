@@ -1,6 +1,7 @@
 """From a batch's examples to what the model is given: cut in parts, drawn and fetched ahead by threads, or made once."""
 
 import copy
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from weft.devices import Movable
-from weft.errors import ConfigError, ModelError
+from weft.errors import ConfigError, ModelError, TrainingError
 from weft.features import FeatureStore
 from weft.keys import Stream
 from weft.meter import Meter
@@ -100,6 +101,20 @@ class Part(Movable):
         return [layer.here.block for layer in self.program.layers]
 
 
+def _number(examples: Examples) -> float:
+    """What a batch's loss is divided by, as a plain number, even if an objective has it of numpy or torch."""
+    try:
+        number = float(examples.terms)
+    except (TypeError, ValueError, RuntimeError):
+        number = -1.0
+    if not 0 <= number < math.inf:
+        raise TrainingError(
+            f"{type(examples).__name__}.terms is {examples.terms!r}: let it be a number, by which the loss of the whole "
+            f"batch is divided"
+        )
+    return int(number) if number.is_integer() else number
+
+
 class Batch:
     """All workers' batch. Going over it gives its parts; a batch of one part is that part, too.
 
@@ -109,7 +124,7 @@ class Batch:
 
     def __init__(self, when: When, examples: Examples, count: int, parts: Iterator[Part], once: bool = False) -> None:
         """`examples`: of all workers. `count`: parts; some may be only others'. `once`: only in the batch's turn?"""
-        self.epoch, self.index, self.size, self.terms = when.epoch, when.batch, examples.size, examples.terms
+        self.epoch, self.index, self.size, self.terms = when.epoch, when.batch, examples.size, _number(examples)
         self._count, self._parts, self._once = count, parts, once
         self._kept: list[Part] = []  # an only one
         self._over = False

@@ -1,5 +1,6 @@
 """What a run keeps: the best model so far, and checkpoints of all that it goes on from."""
 
+import math
 import os
 import re
 import time
@@ -39,7 +40,7 @@ class Progress:
     batch: int = 0
     step: int = 0
     loss: float = 0.0  # summed over the seeds (or the scores of links) of this epoch so far
-    seeds: int = 0
+    seeds: float = 0  # or what else its losses were divided by
     best: float | None = None
     best_epoch: int | None = None
     waited: int = 0  # evaluations since the best one
@@ -59,7 +60,8 @@ class Progress:
     def read(cls, said: Mapping[str, Any]) -> Self:
         """As a checkpoint says it; a ValueError where that can't be."""
         for name in ("epoch", "batch", "step", "seeds"):
-            if type(said[name]) is not int or said[name] < 0:
+            kinds = (int, float) if name == "seeds" else (int,)
+            if type(said[name]) not in kinds or not 0 <= said[name] < math.inf:
                 raise ValueError(f"{name} = {said[name]!r}")
         progress = cls(**said)
         if len(progress.history) != progress.epoch:

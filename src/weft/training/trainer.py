@@ -352,7 +352,7 @@ class Trainer:
     def train_epoch(self, epoch: int, first: int = 0) -> tuple[int, float]:
         """Only the steps of an epoch from a batch on (and what its watch makes of them), to be timed: edges, mean loss."""
         self.model.train()
-        self.progress.epoch, edges, loss, terms = epoch, 0, 0.0, 0
+        self.progress.epoch, edges, loss, terms = epoch, 0, 0.0, 0.0
         for batch in self._epoch_from(first):
             more_loss, more_edges, _ = self._step(batch)
             loss, edges, terms = loss + more_loss, edges + more_edges, terms + batch.terms

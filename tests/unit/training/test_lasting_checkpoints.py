@@ -65,6 +65,22 @@ def run(graph, listen=None, world=None, **given):
     return Trainer(graph, make_model(chosen, graph), chosen, listen_too, world=world).fit(), events
 
 
+class Weighted(weft.VertexObjective):
+    """Divided by the weights of a batch's labels, as torch's cross-entropy with weights is."""
+
+    def __init__(self, weights, kind):
+        self._weights, self._kind = np.array(weights), kind
+
+    def examples(self, chosen, epoch, batch):
+        found = super().examples(chosen, epoch, batch)
+        found.terms = self._kind(self._weights[np.asarray(self.graph.labels)[found.vertices]].sum())
+        return found
+
+    def loss(self, model, rows, targets):
+        weights = rows.new_tensor(self._weights.tolist())
+        return torch.nn.functional.cross_entropy(rows, self.labels_at(targets.ids), weights, reduction="sum")
+
+
 class Smoothed(weft.VertexObjective):
     """Labels that are not quite sure."""
 
@@ -181,6 +197,35 @@ class TestDamage:
         checkpoint.load(first)
         run(graph, epochs=3, checkpoint=tmp_path, keep=2, resume=True)
         assert {*tmp_path.glob("step-*")} == {last, tmp_path / f"step-{3 * step:09d}"}
+
+
+@pytest.mark.parametrize(
+    ("weights", "kind"),
+    [([1, 2, 3, 4], np.int64), ([1.5, 2, 3, 4], float), ([1.5, 2, 3, 4], np.float32), ([1, 2, 3, 4], torch.tensor)],
+)
+def test_whatever_a_batch_is_divided_by_a_run_goes_on_in_the_midst_of_an_epoch(graph, tmp_path, weights, kind):
+    def fit(**given):
+        settings = Settings.of(**USUAL, epochs=2, **given)
+        objective = set_up(Weighted(weights, kind), graph, settings)
+        with seeded(1):
+            model = make_model(settings, graph)
+        return Trainer(graph, model, settings, objective=objective).fit()
+
+    whole = fit(checkpoint=tmp_path, checkpoint_every=1, keep=9)
+    for later in sorted(tmp_path.glob("step-*"))[1:]:
+        shutil.rmtree(later)
+    assert_same(whole, fit(checkpoint=tmp_path, resume=True))
+
+
+@pytest.mark.parametrize("kind", [lambda terms: None, lambda terms: np.nan, lambda terms: -1, lambda terms: np.ones(2)])
+def test_what_a_loss_is_divided_by_is_a_number(graph, kind):
+    settings = Settings.of(**USUAL)
+    with pytest.raises(
+        TrainingError, match=r"VertexExamples.terms is .*: let it be a number, by which the loss of the whole"
+    ):
+        Trainer(
+            graph, make_model(settings, graph), settings, objective=set_up(Weighted([1] * 4, kind), graph, settings)
+        ).fit()
 
 
 class Killed(Exception):

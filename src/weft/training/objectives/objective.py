@@ -153,7 +153,7 @@ class Examples(ABC):
     """Some examples of a batch: all workers make the same ones, and agree on who computes which vertices."""
 
     size: int  # how many there are
-    terms: int  # of the whole batch's loss: what it is divided by
+    terms: float  # of the whole batch's loss: what it is divided by, such as how many there are or their weights' sum
     roots: np.ndarray  # a vertex of each: where that is at home, the example is at home
     vertices: np.ndarray  # whose rows they need, each once
     # Vertices, and for each another one whose row its loss needs, so that it travels to where the first one is computed.

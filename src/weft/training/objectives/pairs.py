@@ -70,7 +70,7 @@ class PairExamples(Examples):
     def __init__(
         self,
         count: int,
-        terms: int,
+        terms: float,
         heads: Callable[[np.ndarray], np.ndarray],
         draw: Callable[[np.ndarray], Pairs],
         chosen: np.ndarray | None = None,
