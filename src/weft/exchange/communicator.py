@@ -102,9 +102,14 @@ class Communicator:
         self._ranks = list(ranks or range(size))  # of the group's members among all workers
 
     @property
+    def half(self) -> bool:
+        """Do rows of float32 travel in half precision?"""
+        return self._wire != torch.float32
+
+    @property
     def of_gradients(self) -> "Communicator":
         """The same, by which gradients go back: in half precision as bfloat16, for in float16 a large batch's are zero."""
-        if self._wire == torch.float32:
+        if not self.half:
             return self
         other = copy(self)
         other._wire = torch.bfloat16

@@ -19,6 +19,7 @@ from weft.operations import Lists, Turned, operations_on
 from weft.placements import ColumnLayer, Edges, Merge, SliceLayer, SplitLayer
 from weft.sampling import Block
 
+_DIGIT = 2048  # up to which float16 has all whole numbers
 Weigh = Callable[[Edges], Tensor | None]
 
 
@@ -301,6 +302,15 @@ def _crossing(
     return arrive
 
 
+def _carried(layer: SplitLayer, best: Tensor, ties: Tensor) -> tuple[Tensor, Tensor]:
+    """Partial maxima, and how many edges attain each: where rows are rounded, counts go as two digits, which float16 has."""
+    if not layer.comm.half:
+        theirs, their_ties = layer.carried(torch.cat([best, ties], 1)).chunk(2, 1)
+        return theirs, their_ties
+    theirs, high, low = layer.carried(torch.cat([best, ties // _DIGIT, ties % _DIGIT], 1)).chunk(3, 1)
+    return theirs, high * _DIGIT + low
+
+
 class _SplitMax(torch.autograd.Function):
     """Forward: the largest of what is here and what is pushed. Backward: edges that attain it share evenly, wherever."""
 
@@ -309,7 +319,7 @@ class _SplitMax(torch.autograd.Function):
         best, ties = largest(here, sources)
         best[here.indptr.diff() == 0] = -torch.inf
         partial = largest(there, x)
-        theirs, their_ties = layer.carried(torch.cat(partial, 1)).chunk(2, 1)
+        theirs, their_ties = _carried(layer, *partial)
         at = layer.home.send
         highest = best.scatter_reduce(0, at[:, None].expand_as(theirs), theirs, "amax")
         ties = ties * (best == highest)

@@ -31,6 +31,10 @@ from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
 
 _OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes itself, to the next
+_ROUNDED = (
+    "rows travel as float16 (wire), which ends at 65,504: where features or rows are larger, set wire = 'float32', or scale "
+    "them"
+)
 _LONG = 60  # seconds of an evaluation, before which an epoch is kept
 
 
@@ -251,8 +255,7 @@ class Trainer:
                 raise TrainingError(f"the loss is {loss_of_all} {where}: {self._why_no_number()}")
             if not np.isfinite(together):
                 raise TrainingError(
-                    f"a gradient is nan or infinite {where}, though the loss is a number: look in the model and the loss "
-                    f"for what has no derivative somewhere (the root or the norm of 0, 0 times infinity), or lower lr"
+                    f"a gradient is nan or infinite {where}, though the loss is a number: {self._why_no_gradient()}"
                 )
             if s.optimisation.clip_norm:
                 nn.utils.clip_grad_norm_(self._parameters, s.optimisation.clip_norm)
@@ -267,17 +270,25 @@ class Trainer:
                 "some of the graph's edge weights are negative, and their sums may be, of which GCNConv's normalisation "
                 "takes the root: make them positive, or use convolutions without it (GraphConv, GCNConv(normalize=False))"
             )
-        if self.run.plan.wire == "float16" and self.world.size > 1:
-            return (
-                "rows travel as float16 (wire), which ends at 65,504: where features or rows are larger, set wire = "
-                "'float32', or scale them"
-            )
+        if self._is_rounded():
+            return _ROUNDED
         if not self.progress.step and self._steps_here < 2:  # this one is the first
             return (
                 "no step was made yet, so it is not lr: look at what the loss does with these labels, at the model's "
                 "parameters, and at the features with `weft info --verify`"
             )
         return f"lower lr (it is {lr}), set clip_norm, or look at the features with `weft info --verify`"
+
+    def _why_no_gradient(self) -> str:
+        """The same of a gradient, where the loss is a number."""
+        why = (
+            "look in the model and the loss for what has no derivative somewhere (the root or the norm of 0, 0 times "
+            "infinity), or lower lr"
+        )
+        return f"{_ROUNDED}; else {why}" if self._is_rounded() else why
+
+    def _is_rounded(self) -> bool:
+        return self.run.plan.wire == "float16" and self.world.size > 1
 
     def _end_epoch(self, interrupts: Interrupts) -> bool:
         """Go on to the next epoch, and evaluate where that is due: is the model the best so far?"""

@@ -1,5 +1,6 @@
 """Sums of gradients: of a table, of which a batch reads few rows, only these are sent, and the bits are the same."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -137,6 +138,31 @@ def test_rows_in_half_precision_have_gradients_of_a_loss_that_is_small(ranks, pl
 
     exact, half = (ranks(2, gradient, wire)[0] for wire in ("float32", "float16"))
     assert 0 < (half - exact).norm() < 0.01 * exact.norm()
+
+
+def test_more_sources_may_share_a_maximum_at_another_worker_than_half_precision_has_numbers(ranks):
+    many = 70_000
+    graph = Graph.from_arrays(
+        np.stack([np.arange(many, 2 * many), np.zeros(many, dtype=np.int64)]),
+        num_vertices=2 * many,
+        features=np.ones((2 * many, 2), dtype=np.float32),
+        labels=np.arange(2 * many) % 2,
+        split=np.where(np.arange(2 * many) < 10, 0, 3),
+    )
+
+    def gradient(world, wire):
+        with seeded(3):
+            model = GraphSAGE(2, 4, 2, 2, aggr="max")
+        loader = weft.Loader(graph, world=world, threads=1, full_graph=True, plan="push+push", wire=wire)
+        run = weft.parallel(model, loader)
+        for batch in loader:
+            (nn.functional.cross_entropy(run(batch), batch.y, reduction="sum") / batch.size).backward()
+        run.sync()
+        run.close()
+        return torch.cat([parameter.grad.flatten() for parameter in model.parameters()])
+
+    exact, half = (ranks(2, gradient, wire)[0] for wire in ("float32", "float16"))
+    assert (half - exact).norm() < 0.01 * exact.norm()
 
 
 class ById(nn.Module):
