@@ -382,7 +382,7 @@ class CheckpointSettings(Group):
         "batches between checkpoints, besides one after each epoch; 0: only those",
         key="checkpoint_every",
         low=0,
-        binds="kept",
+        binds="kept batches",
     )
     keep: int = setting(3, "newest checkpoints to keep", low=1, binds="kept")
     resume: bool = setting(False, "go on from the newest checkpoint, if there is one", usual=True, binds="kept")

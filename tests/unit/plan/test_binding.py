@@ -137,6 +137,7 @@ BINDS = {
     **each(("decoder", "loss", "margin", "negatives", "num_negatives"), {"tasks": {LINKS}}),
     **each(("link_split", "metric", "hits", "eval_negatives"), {"tasks": {LINKS}}),
     **each(("fanouts", "sampler", "replace", "weighted", "batch_size", "evaluation"), {"scopes": {BATCHES}}),
+    "checkpoint_every": {"scopes": {BATCHES}},
     **each(("eval_batch_size", "seeds", "group", "prefetch", "loaders", "sample_on"), {"scopes": {BATCHES}}),
     **each(("cache", "cache_by"), {"scopes": {BATCHES}, "plans": ROWS}),
     "cache_per": {"scopes": {BATCHES}, "plans": ROWS - {"snp", "split", "push+pull"}},
