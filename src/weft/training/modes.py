@@ -232,7 +232,7 @@ class MiniBatchMode(Mode):
         room = rooms(plan.cache, rows, row)
         if not room and self._keeps_all(rows * row):
             room, self._keeps = rows, f"all rows kept there ({as_size(rows * row)})"
-        if room:
+        if room and len(team.left_out(self.on_device)) < team.owners.size:
             team.fill(store, worth(room) + LEAST * self.on_device, room)
 
     def _keeps_all(self, size: int) -> bool:

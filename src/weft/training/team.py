@@ -40,6 +40,8 @@ _LOST = (
     "vertices, or of categories, are other ones at other hosts; set wire = 'float32' where the model looks them up"
 )
 
+_ALL_HERE = "all rows are in the memory of this one host, so that {} has no effect: drop it"
+
 
 class When(NamedTuple):
     """The pass and the batch: what all of its random numbers depend on."""
@@ -216,6 +218,10 @@ class ManyWorkers(TrainingTeam):
         mates = ahead if plan.group == "host" else [world.communicator("host", half) for _ in ahead]
         self.sharing: Sharing = Sharing(self.owners, near, everyone, mates)
         self._comms = [self.comm, *ahead, *everyone, *mates]
+        here = apart and self.sharing.all_here
+        still = here and not demands.exchanges and set(plan.layers) == {"local"}  # no rows travel at all
+        idle = {"cache": here and plan.cache > 0, "wire": still and half}
+        self._idle = [_ALL_HERE.format(key) for key in settings.given if idle.get(key)]
         self._mates = Communicator()  # of this host, by whom this thread reads what their devices cache, as it is there
         if plan.cache_of_host:
             check_cache(plan, not apart, world.workers)
@@ -265,8 +271,9 @@ class ManyWorkers(TrainingTeam):
         return f"{self._size} workers: {self.plan}"
 
     def notices(self) -> list[str]:
-        """That a partition would help, where rows travel; that some come as others."""
-        found = [UNPARTITIONED] if self._graph.bounds is None and not self.plan.tensor_parallel else []
+        """That a partition would help, where rows travel; that some come as others; what is set without effect."""
+        unpartitioned = self._graph.bounds is None and not self.plan.tensor_parallel
+        found = [*self._idle, *([UNPARTITIONED] if unpartitioned else [])]
         features, half = self._graph.features, self.plan.wire == "float16"
         return [*found, _LOST] if half and features is not None and lost_as_half(features) else found
 

@@ -1,13 +1,16 @@
-"""How a run starts: which cluster it plans for, where no file is given, and what it says about it."""
+"""How a run starts: which cluster it plans for, where no file is given, and what it says of that and of its settings."""
 
 import time
 from dataclasses import replace
 
 import pytest
 
+from weft.graph import communities
+from weft.keys import seeded
 from weft.plan import Settings
 from weft.planner import KINDS, Cluster, Host, Prior, kept, write_cluster
-from weft.training import start
+from weft.training import Notice, Trainer, make_model, start
+from weft.training.modes import MiniBatchMode
 
 MEASURED = Cluster(
     (Host("h1", 125e6, 1e9), Host("h2", 125e6, 1e9)), 0.001, 1e-5, 1e9, dict.fromkeys(KINDS, 0.5), measured=0.0
@@ -86,3 +89,37 @@ def test_a_file_that_does_not_say_what_work_takes(clusters, tmp_path, work, roun
     assert first == other and first.rounds == rounds and looks == 0 and len(told) == 1 - rounds
     assert first.work == (work or dict.fromkeys(KINDS, 0.5))
     assert file.read_text() == before and not (tmp_path / "weft").exists()
+
+
+IDLE = "all rows are in the memory of this one host, so that {} has no effect: drop it"
+
+
+@pytest.mark.parametrize(
+    ("given", "hosts", "idle"),
+    [
+        ({"plan": "gdp", "cache": 0.5}, [0, 0], ["cache"]),
+        ({"plan": "gdp", "cache": 0.5}, [0, 1], []),
+        ({"plan": "gdp", "wire": "float16"}, [0, 0], ["wire"]),
+        ({"plan": "gdp", "wire": "float16"}, [0, 1], []),
+        ({"plan": "split", "wire": "float16", "cache": 0.5}, [0, 0], ["cache"]),
+        ({"plan": "gdp", "wire": "float16", "task": "link"}, [0, 0], []),  # the loss of links exchanges rows
+        ({"plan": "gdp"}, [0, 0], []),
+    ],
+)
+def test_what_several_hosts_alone_have_a_use_for_is_told_of_and_not_counted_for(
+    ranks, tmp_path, monkeypatch, given, hosts, idle
+):
+    graph = communities(tmp_path / "g", vertices=200, edges=1000, width=4, classes=3, block=50)
+    settings = Settings.of(fanouts=[2, 2], batch_size=50, epochs=1, threads=1, hidden=4, device="cpu", **given)
+    told, counted, count = [], [], MiniBatchMode._reads
+    monkeypatch.setattr(MiniBatchMode, "_reads", lambda *mine: counted.append(1) or count(*mine))
+
+    def work(world):
+        with seeded(1):
+            model = make_model(settings, graph)
+        Trainer(graph, model, settings, told.append, world=world).fit()
+
+    ranks(2, work, hosts=hosts)
+    texts = [event.text for event in told if isinstance(event, Notice)]
+    assert [text for text in texts if "has no effect" in text] == [IDLE.format(key) for key in idle]
+    assert len(counted) == (2 if "cache" in given and "cache" not in idle else 0)
