@@ -59,11 +59,15 @@ def generator(*parts: int) -> np.random.Generator:
 
 @contextmanager
 def seeded(*parts: int) -> Iterator[None]:
-    """Within it torch draws by a key, as modules do for their parameters; one thread at a time, and afterwards as before."""
+    """Within it torch, numpy and Python draw by a key, as modules do for their parameters; afterwards as before.
+
+    One thread at a time.
+    """
     import torch  # only here: commands that handle graphs start without it
 
     with _TORCH, generators_kept():
         torch.manual_seed(key(*parts))  # of devices, too: a model may be made there
+        _seed_numpy_and_python(key(*parts))
         yield
 
 

@@ -19,6 +19,8 @@ from weft.errors import ConfigError, ModelError, TrainingError
 from weft.graph import Graph, communities
 from weft.keys import seeded
 from weft.partition import allocate, write_partitioned
+from weft.plan import Settings
+from weft.training import Trainer
 
 PLANS = ["gdp", "split", "migrate"]
 NUMBERS = {"dtype": "float64", "threads": 1, "seed": 5}
@@ -1332,6 +1334,78 @@ def test_models_of_which_other_parameters_are_frozen_are_refused(ranks, parts):
             made(world, folder, "gdp", beside=[head])
 
     ranks(3, loop, parts)
+
+
+class Fourier(Model):
+    """Random features that stay as they are, as people write them."""
+
+    def __init__(self, width, how):
+        super().__init__(8)
+        table = torch.randn(width, 8, dtype=torch.float64)
+        self.how, self.scale, self.where = how, float(torch.rand(())) if how == "number" else 1.0, torch.initial_seed()
+        self.seen = []
+        self.table = {"array": table.numpy(), "list": {"a": [table]}, "number": table * 0 + 1}.get(how, table)
+
+    def forward(self, x, edge_index):
+        self.seen.append(float(x.detach().sum()))
+        table = self.table["a"][0] if self.how == "list" else torch.as_tensor(self.table)
+        return super().forward((x @ table).sin() * self.scale, edge_index)
+
+
+def fourier_loop(world, folder, how, alike):
+    """What random features are trained to, twice over one model."""
+    loader = weft.Loader(
+        open_graph(folder / str(world.size)), [-1, -1], 36 // world.size, "gdp", world=world, **NUMBERS
+    )
+    with seeded(1 if alike else 1 + world.rank):
+        model = Fourier(loader.graph.num_features, how).double()
+    for _ in range(2):
+        run = weft.parallel(model, loader)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for batch in loader:
+            optimizer.zero_grad()
+            backward(run, batch)
+            run.sync()
+            optimizer.step()
+        run.close()
+    return flat(model)
+
+
+@pytest.mark.parametrize("how", ["tensor", "number", "array", "list"])
+def test_what_workers_build_at_random_is_the_first_ones_or_refused(ranks, parts, how):
+    (alone,) = ranks(1, fourier_loop, parts, how, True)
+    for found in ranks(3, fourier_loop, parts, how, True):
+        assert (found - alone).abs().max() < 1e-10
+    if how in ("array", "list"):
+        told = (
+            r"worker 1 has another model than worker 0 \(table of the model with other numbers\): build the same on all"
+        )
+        with pytest.raises(ModelError, match=told):
+            ranks(3, fourier_loop, parts, how, False)
+        return
+    for found in ranks(3, fourier_loop, parts, how, False):
+        assert (found - alone).abs().max() < 1e-10
+
+
+def test_what_an_objective_is_built_with_at_random_is_refused(ranks, parts):
+    class Nearest(weft.VertexObjective):
+        def __init__(self, alike):
+            with seeded(1 if alike else id(self)):
+                self.points = torch.randn(4, 4, dtype=torch.float64)
+
+        def loss(self, model, rows, targets):
+            return F.cross_entropy(rows @ self.points, self.labels_at(targets.ids), reduction="sum")
+
+    def train(world, alike):
+        graph, own = open_graph(parts / str(world.size)), {**NUMBERS, "plan": "gdp", "epochs": 1}
+        settings = Settings.of(fanouts=(2, 2), batch_size=36 // world.size, **own)
+        with seeded(1):
+            model = Model(graph.num_features).double()
+        return Trainer(graph, model, settings, world=world, objective=Nearest(alike)).fit().history
+
+    assert len({str(history[0]["loss"]) for history in ranks(3, train, True)}) == 1
+    with pytest.raises(ModelError, match=r"worker 1 has another model than worker 0 \(points of the objective with"):
+        ranks(3, train, False)
 
 
 @pytest.mark.parametrize("plan", ["gdp", "split"])

@@ -94,6 +94,10 @@ def run(args: argparse.Namespace) -> int:
     if trained.edited:
         names = ", ".join(trained.edited)
         print(f"note  the code of {names} was edited since {args.model} was saved: this is by what it is now")
+    if trained.otherwise:
+        print(
+            f"note  {', '.join(trained.otherwise)}: when {args.model} was saved it was otherwise; this is by what it is now"
+        )
     if sharded:
         tasks = weft.cluster.tasks_on_ray(args.out, memory, weft.training.infer_task)
         with tasks as run, weft.report.StageProgress() as progress:

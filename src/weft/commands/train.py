@@ -89,7 +89,7 @@ def _train(
                 f"hang on it, they are not those that were measured; {KEEP_NUMBERS}",
                 file=sys.stderr,
             )
-        weft.training.save_model(args.out, model, settings, graph, besides.changed())
+        weft.training.save_model(args.out, model, settings, graph, besides.changed(), besides.built())
         if settings.report.log == "human":
             command = f"weft embed {typed(args.graph)} --model {typed(args.out)}"
             print(f"saved to {args.out}; write embeddings or predictions with `{command}`")

@@ -1,12 +1,13 @@
 """What a checkpoint saves of a model, and of what it learns by, besides what a state_dict has; and what it is without."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from inspect import ismethod
 from typing import cast
 
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from weft.nn.as_built import Built, can_be_kept, has_fraction, memory_of, numbers_of, place_of, sum_of
 from weft.nn.attributes import (
     PLAIN,
     TABLE,
@@ -66,13 +67,44 @@ class Unlisted:
             if is_own_generator(value)
         }
         self._model, self._plain = model, self._plain_now()
+        self._numbers = numbers_of(self._things, self._plain)
         now = self._tensors_now()
         self._tensors = {key: _on_cpu(tensor) for key, tensor in now.items() if tensor.numel() <= TABLE}
         self._tables = now.keys() - self._tensors.keys()
+        self._saved = {key for key, one in now.items() if can_be_kept(one) and not key.startswith(_LEARNED)}
         modules = (one for one in self._things.values() if isinstance(one, nn.Module))
-        listed = (of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of))
+        listed = [of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of)]
         self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))
         self._rest = {place: (value, self._as_it_is(value)) for place, value in self._rest_now().items()}
+        memory = {None, *map(memory_of, listed)}
+        compared = {f"{at}/{name}": value for (at, name), value in self._rest_now().items()}
+        compared |= {key: one for key, one in now.items() if key not in self._saved and one.grad_fn is None}
+        sums = ((key, sum_of(value, memory, not key.startswith(_LEARNED))) for key, value in compared.items())
+        self._sums = {key: one for key, one in sums if one is not None}
+
+    def built(self) -> Built:
+        """What things had at first, in whatever state they are."""
+        return Built(self._numbers, {key: self._tensors[key] for key in self._saved}, self._sums)
+
+    def take_built(self, tensors: Mapping[str, Tensor], but: Collection[tuple[str, str]] = ()) -> list[str]:
+        """Let the model have the tensors that it had at first then; which were others. `but` these it has since."""
+        found, now = [], self._tensors_now()
+        for key in tensors.keys() & self._saved:
+            of_now = self._tensors[key]
+            then = tensors[key].to(of_now.dtype)
+            if then.shape == of_now.shape and has_other_numbers(then, of_now):
+                self._tensors[key] = then
+                if place_of(key) not in but:
+                    now[key].data = then.to(now[key].device, copy=True)
+                    found += [] if is_of_library(self._things[place_of(key)[0]]) else [key]
+        return sorted(found)
+
+    def take_fractions(self, numbers: Sequence[tuple[str, str, object]]) -> None:
+        """Let things have the numbers with a fraction that others had at first, where they have such themselves."""
+        for at, name, value in numbers:
+            there = self._plain.get((at, name))
+            if has_fraction(value) and has_fraction(there) and not is_of_library(self._things[at]) and value != there:
+                _set_plain(self._things[at], at, name, value)
 
     def changed(self) -> Kept:
         """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
@@ -101,9 +133,9 @@ class Unlisted:
     def put_back(self, then: Kept, rest: Rest) -> None:
         """Let the model's modules keep what `changed` and `rest` told of them then, and else what they did at first."""
         (plain_now, tensors_now), (plain, tensors) = self.changed(), then
-        kept = {(at, name) for at, name, _ in plain} | {_place(key) for key in tensors} | rest.keys()
+        kept = {(at, name) for at, name, _ in plain} | {place_of(key) for key in tensors} | rest.keys()
         back, tensors_back = list(plain), dict(tensors)
-        for at, name in ({(at, name) for at, name, _ in plain_now} | {_place(key) for key in tensors_now}) - kept:
+        for at, name in ({(at, name) for at, name, _ in plain_now} | {place_of(key) for key in tensors_now}) - kept:
             if (at, name) in self._plain:
                 back.append((at, name, self._plain[at, name]))
             elif f"{at}/{name}" in self._tensors:
@@ -148,7 +180,7 @@ class Unlisted:
                 raise _not_kept(at, name, value)
         now = self._tensors_now()
         for key, tensor in tensors.items():
-            at, name = _place(key)
+            at, name = place_of(key)
             if key in now:
                 now[key].data = tensor.to(now[key].device)  # of another type where a loss has taken its rows'
             elif at in self._things and _may_have(self._things[at], name):  # made late
@@ -194,12 +226,6 @@ class Unlisted:
                 if isinstance(value, Tensor) and (at, name) not in listed
             }
         return tensors
-
-
-def _place(key: str) -> tuple[str, str]:
-    """The thing and the name of a tensor."""
-    at, _, name = key.partition("/")
-    return at, name
 
 
 def _set_plain(thing: object, at: str, name: str, said: object) -> None:

@@ -138,7 +138,7 @@ def _named(settings: Settings, graph: Graph, out_channels: int) -> nn.Module:
 
 
 def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int) -> nn.Module:
-    """What a file's function gives, called with (in_channels, out_channels) under the seed."""
+    """What a file's function gives, called with (in_channels, out_channels); both run under the seed."""
     if not file.is_file():
         raise StorageError(f"model '{file}:{name}': there is no file {file}; check the path")
     named = f"weft_model_{file.stem}"
@@ -148,7 +148,7 @@ def _from_file(file: Path, name: str, graph: Graph, out_channels: int, seed: int
     if str(file.parent.resolve()) not in sys.path:
         sys.path.append(str(file.parent.resolve()))  # of files beside it
     try:
-        with _told_of(file):
+        with seeded(Stream.INIT, seed), _told_of(file):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[named]

@@ -14,7 +14,15 @@ from weft import _kernels
 from weft.errors import ConfigError
 from weft.garbage import let_go, let_stay
 from weft.keys import generators_kept, seed_everything
-from weft.nn import Decoupled, encoder_of, forward_of, kept_with_gradients, running_averages, state_and_hooks
+from weft.nn import (
+    Decoupled,
+    encoder_of,
+    forward_of,
+    kept_with_gradients,
+    learned_by,
+    running_averages,
+    state_and_hooks,
+)
 from weft.operations import Draws
 from weft.placements import Program
 from weft.plan import Plan, check_device, check_variant
@@ -109,7 +117,7 @@ class Run:
         self.forward = forward_of(self.encoder, loader.graph.num_features)
         self.threads = threads_of(self.settings, self.world)
         self._averages = bool(running_averages(trained))
-        take_first_values(trained, self.comm)
+        take_first_values(trained, self.comm, learned_by(self.objective))
         self.sync = GradientSync(trained, self.comm, lambda: loader.in_hand)
         self._reads, self._loop = reads, LoopDraws(partial(_state_of_generators, self.device), loader.notify)
         self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]

@@ -17,7 +17,19 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, StorageError, TrainingError, WeftError
-from weft.nn import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by, make_room
+from weft.nn import (
+    KEEP_NUMBERS,
+    NOTHING_KEPT,
+    Built,
+    Kept,
+    Rest,
+    Unlisted,
+    in_words,
+    learned_by,
+    make_room,
+    otherwise,
+    place_of,
+)
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
 from weft.training import checkpoint
@@ -177,6 +189,8 @@ class RunState:
             tensors |= _copied(checkpoint.pack_optimizer(self._optimizer))
             attributes, kept = self._unlisted.changed()
             tensors |= {f"kept.{name}": tensor for name, tensor in kept.items()}
+            built = self._unlisted.built()
+            tensors |= {f"built.{name}": tensor for name, tensor in built.tensors.items()}
             of_best, kept_by_best = self._kept_by_best or (None, {})
             set_to, wire = self._wires or (self._settings.plan.wire, self._run.plan.wire)
             tensors |= {f"best_kept.{name}": tensor for name, tensor in kept_by_best.items()}
@@ -189,6 +203,7 @@ class RunState:
                 "learned": self._learned,
                 "code": self._code,
                 "attributes": attributes,
+                "built": {"numbers": built.numbers, "sums": built.sums},
                 "best_attributes": of_best,
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
@@ -252,7 +267,7 @@ class RunState:
             self._model.load_state_dict(found.part("model."))
             if found.part(f"averages.{self._comm.size - 1}.") and not found.part(f"averages.{self._comm.size}."):
                 set_averages(self._model, found.part(f"averages.{self._comm.rank}."))
-            self._unlisted.take(found.state.get("attributes", ()), found.part("kept."))  # of an older Weft: none
+            self._take_unlisted(found)
             self._best, self._best_written = found.part("best.") or None, False
             of_best = found.state.get("best_attributes")
             self._kept_by_best = None if of_best is None else (of_best, found.part("best_kept."))
@@ -265,6 +280,31 @@ class RunState:
             where = f"trained to its end, after epoch {progress.epoch}; {why}"
         self._tell(Notice(f"{problems}going on from {found.folder} ({where})"))
         return progress
+
+    def _take_unlisted(self, found: Checkpoint) -> None:
+        """Take what the model keeps besides its state_dict: what it was built with then, and what training has changed.
+
+        Numbers stay as they are now, for their author may have changed them, and are told of.
+        """
+        plain, kept = found.state.get("attributes", ()), found.part("kept.")  # of an older Weft: none
+        since = {(at, name) for at, name, _ in plain} | {*map(place_of, kept)}
+        then = Built(tensors=found.part("built."), **found.state.get("built", {"numbers": [], "sums": {}}))
+        reads_alike = found.state.get("learned", self._learned) == self._learned  # else this is told
+        if reads_alike and (others := otherwise(then, self._unlisted.built(), since)):
+            self._tell(
+                Notice(
+                    f"the checkpoint {found.folder.name} is of a model or a loss that was built with other numbers: "
+                    f"{', '.join(others)}: it goes on with those of now; if nobody changed them, build it by a seed"
+                )
+            )
+        if taken := self._unlisted.take_built(then.tensors, since):
+            self._tell(
+                Notice(
+                    f"{', '.join(map(in_words, taken))}: built with other numbers than in the checkpoint "
+                    f"{found.folder.name}, whose it goes on with"
+                )
+            )
+        self._unlisted.take(plain, kept)
 
     def _newest(self) -> Checkpoint | None:
         """The newest checkpoint as the first worker finds it: the others may not see its disk, and wait however long."""

@@ -3,17 +3,21 @@
 Of running averages each worker keeps its own rows'; those of the first one are the model's.
 """
 
+import json
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import numpy as np
 import torch
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from weft.errors import ModelError
 from weft.exchange import Communicator, bytes_of
-from weft.nn import BY_ITS_OWN, KeptState, built_with, running_averages
+from weft.nn import BY_ITS_OWN, KeptState, Unlisted, built_with, in_words, other_sums, running_averages
 
 _DIFFERENCES = (  # of a model's form, of what is frozen, of what it was built with, of its generators; and what to do
     ("other parameters or buffers, or of another shape", "build the same on all workers"),
@@ -27,10 +31,15 @@ _DIFFERENCES = (  # of a model's form, of what is frozen, of what it was built w
         "build it with the same seed on all workers, or draw by torch's global one, which Weft gives a key",
     ),
 )
+_TRAINED: WeakSet[nn.Module] = WeakSet()  # models that may keep, by now, what they have seen on this worker
 
 
-def take_first_values(model: nn.Module, comm: Communicator) -> None:
-    """Give this worker's parameters and buffers the first worker's values. All workers call this together."""
+def take_first_values(model: nn.Module, comm: Communicator, learned_by: Mapping[str, object]) -> None:
+    """Give this worker's parameters and buffers the first worker's values. All workers call this together.
+
+    And tensors, and numbers with a fraction, that modules have as attributes, and such numbers of what it is `learned_by`;
+    arrays and lists of such, and tensors of that, are compared, before it is trained for the first time.
+    """
     if comm.size == 1:
         return
     named = [*model.named_parameters(), *model.named_buffers()]
@@ -46,6 +55,31 @@ def take_first_values(model: nn.Module, comm: Communicator) -> None:
             raise ModelError(f"worker {others[0]} has another model than worker 0 ({what}): {remedy}")
     if (told != told[0]).any():
         _take(tensors, comm.share(mine))
+    _take_unlisted(Unlisted(model, learned_by), comm, compare=not any(part in _TRAINED for part in model.children()))
+    _TRAINED.update(model.children())
+
+
+def _take_unlisted(unlisted: Unlisted, comm: Communicator, compare: bool) -> None:
+    mine = unlisted.built()
+    saved = save_tensors({name: tensor.contiguous() for name, tensor in sorted(mine.tensors.items())})
+    taken, compared = json.dumps(mine.numbers), json.dumps(mine.sums if compare else {}, sort_keys=True)
+    told = torch.stack(comm.gather(torch.tensor([zlib.crc32(saved + taken.encode()), zlib.crc32(compared.encode())])))
+    if (told[:, 1] != told[0, 1]).any():
+        first, *others = map(json.loads, comm.told(compared))
+        for worker, its in enumerate(others, 1):
+            if keys := other_sums(first, its):
+                raise ModelError(
+                    f"worker {worker} has another model than worker 0 ({_listed(keys)} with other numbers): build the same "
+                    f"on all workers, by a seed, or keep it as a tensor of the model's, which all get from the first one"
+                )
+    if (told[:, 0] != told[0, 0]).any():
+        unlisted.take_built(load_tensors(comm.share(saved)))
+        unlisted.take_fractions(json.loads(comm.share(taken.encode())))
+
+
+def _listed(keys: list[str]) -> str:
+    """Of the model and of those beside it, which are in one list here."""
+    return ", ".join(in_words(key.removeprefix("0").removeprefix(".")) for key in keys)
 
 
 @contextmanager

@@ -19,7 +19,19 @@ from torch_geometric.data import Data, HeteroData
 from weft.config import typed
 from weft.errors import InputError, ModelError, StorageError
 from weft.graph import Graph
-from weft.nn import NOTHING_KEPT, Kept, Unlisted, encoder_of, forward_of, make_room, takes_types
+from weft.nn import (
+    NOTHING_BUILT,
+    NOTHING_KEPT,
+    Built,
+    Kept,
+    Unlisted,
+    encoder_of,
+    forward_of,
+    make_room,
+    otherwise,
+    place_of,
+    takes_types,
+)
 from weft.plan import Settings
 from weft.training import checkpoint
 from weft.training.fetching import graph_here
@@ -28,7 +40,8 @@ from weft.training.objectives import objective_named, width_by
 from weft.training.own_code import code_of, edited
 
 _MANY = 6  # names that an error shows
-_KEPT = "/"  # begins the names of tensors that no state_dict has
+# Begin the names of tensors that no state_dict has: of what training changes, and as they were built.
+_KEPT, _BUILT = "/", ":"
 
 
 class TrainedModel(NamedTuple):
@@ -39,6 +52,7 @@ class TrainedModel(NamedTuple):
     graph: Graph  # with the classes of the model
     several_labels: bool  # may a vertex have several at once?
     edited: list[str]  # classes of the user's own whose code is not what it was when it was saved
+    otherwise: list[str]  # what was built with other numbers then
 
     @property
     def tells_classes(self) -> bool:
@@ -47,10 +61,18 @@ class TrainedModel(NamedTuple):
         return not self.settings.of_links and 0 < wide == self.graph.num_classes
 
 
-def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph, kept: Kept = NOTHING_KEPT) -> None:
+def save_model(
+    folder: Path,
+    model: nn.Module,
+    settings: Settings,
+    graph: Graph,
+    kept: Kept = NOTHING_KEPT,
+    built: Built = NOTHING_BUILT,
+) -> None:
     """Write a trained model, all or nothing; who made it in a file finds the file from any folder.
 
-    A trained model that is there is replaced, and nothing else. `kept`: what it keeps besides its state_dict.
+    A trained model that is there is replaced, and nothing else. `kept`: what it keeps besides its state_dict; `built`:
+    what it was built with besides.
     """
     checkpoint.check_place(folder)
     if settings.model.file is not None:
@@ -62,7 +84,10 @@ def save_model(folder: Path, model: nn.Module, settings: Settings, graph: Graph,
     facts |= {"widths": graph.feature_widths, "graph": known}
     facts["code"] = code_of(model)
     facts["attributes"], tensors = kept
-    checkpoint.save(folder, model.state_dict() | {_KEPT + name: tensor for name, tensor in tensors.items()}, facts)
+    facts["built"] = {"numbers": built.numbers, "sums": built.sums}
+    tensors = {_KEPT + name: tensor for name, tensor in tensors.items()}
+    tensors |= {_BUILT + name: tensor for name, tensor in built.tensors.items()}
+    checkpoint.save(folder, model.state_dict() | tensors, facts)
 
 
 def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path) -> TrainedModel:
@@ -84,21 +109,28 @@ def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path
     model = make_model(settings, applied).to(dtype_for(settings))
     if takes_types(encoder_of(model)):
         wanted.check_relations(graph, applied, folder)
-    kept = {name.removeprefix(_KEPT): tensors.pop(name) for name in list(tensors) if name.startswith(_KEPT)}
+    kept, built = (
+        {name.removeprefix(start): tensors.pop(name) for name in list(tensors) if name.startswith(start)}
+        for start in (_KEPT, _BUILT)
+    )
     make_room(model, tensors)
     try:
         model.load_state_dict(tensors)
     except RuntimeError as error:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
     with checkpoint.sensible(folder, checkpoint.MODEL):
-        Unlisted(model, {}).take(facts.get("attributes", ()), kept)
+        unlisted, plain = Unlisted(model, {}), facts.get("attributes", ())
+        then = Built(tensors=built, **facts.get("built", {"numbers": [], "sums": {}}))  # of an older Weft: not known
+        others = otherwise(then, unlisted.built(), {(at, name) for at, name, _ in plain} | {*map(place_of, kept)})
+        unlisted.take_built(built)
+        unlisted.take(plain, kept)
     taken = forward_of(encoder_of(model), applied.num_features).edge_arguments()
     if "edge_weight" in taken:
         wanted.check_weights(graph, folder)
     if "edge_features" in taken:
         wanted.check_edge_features(graph, folder)
     several_labels = known.get("several_labels", graph.multi_label)
-    return TrainedModel(model, settings, applied, several_labels, edited(facts.get("code", {}), model))
+    return TrainedModel(model, settings, applied, several_labels, edited(facts.get("code", {}), model), others)
 
 
 def _labels_as(graph: Graph, classes: int, names: tuple[str, ...] | None) -> np.ndarray | None:

@@ -895,6 +895,122 @@ def test_a_buffer_that_a_forward_makes_goes_on_where_it_was(graph, tmp_path):
     assert torch.equal(last.model.scale, whole.model.scale)
 
 
+class Fourier(nn.Module):
+    """Random features that stay as they are, as people write them."""
+
+    def __init__(self, kind, power=0.5):
+        super().__init__()
+        table = torch.randn(6, 8)
+        self.kind, self.power, self.started = kind, power, f"by {id(self)}"
+        self.rate = float(table[0, 0]) if kind == "rate" else 0.0
+        if kind == "hidden":
+            self.register_buffer("table", table, persistent=False)
+        else:
+            self.table = {"tensor": table, "array": table.numpy(), "list": [table]}.get(kind, torch.eye(6, 8))
+        self.inner = GraphSAGE(8, 8, 2, 4)
+        self.known = [self.inner, *self.inner.parameters(), self.inner.convs[0].lin_l.weight.detach().T]
+
+    def forward(self, x, edge_index):
+        table = self.table[0] if self.kind == "list" else torch.as_tensor(self.table)
+        return self.inner((x @ table + self.rate).sin() ** (2 * self.power), edge_index)
+
+
+def resumed(graph, folder, then, now, seed, loss=None):
+    """A whole run, one that was resumed by a process whose random numbers are others, and what it was told."""
+    said, usual = [], {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+
+    def fit(make, seed, **given):
+        with seeded(seed):
+            model = make()
+            more = {} if loss is None else {"loss": loss()}
+        listen = {"listen": lambda event: said.append(event.text) if isinstance(event, Notice) else None}
+        return weft.train(graph, model, **usual, **more, **given, **listen)
+
+    whole = fit(then, 1, epochs=4)
+    fit(then, 1, epochs=2, checkpoint=folder)
+    said.clear()
+    return (
+        whole,
+        fit(now, seed, epochs=4, checkpoint=folder, resume=True),
+        [text for text in said if "built with" in text],
+    )
+
+
+@pytest.mark.parametrize("kind", ["tensor", "hidden"])
+def test_tensors_that_a_model_was_built_with_are_the_checkpoints(graph, tmp_path, kind):
+    whole, last, said = resumed(graph, tmp_path, partial(Fourier, kind), partial(Fourier, kind), seed=2)
+    assert_same(whole, last)
+    assert torch.equal(whole.model.table, last.model.table)
+    (text,) = said
+    assert (
+        text
+        == "table of the model: built with other numbers than in the checkpoint step-000000004, whose it goes on with"
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "named"),
+    [("array", "table of the model"), ("list", "table of the model"), ("rate", "rate of the model = ")],
+)
+def test_other_numbers_that_a_model_was_built_with_are_told(graph, tmp_path, kind, named):
+    _, _, said = resumed(graph, tmp_path, partial(Fourier, kind), partial(Fourier, kind), seed=2)
+    (text,) = said
+    assert text.startswith(
+        f"the checkpoint step-000000004 is of a model or a loss that was built with other numbers: {named}"
+    )
+
+
+def test_numbers_that_a_model_is_given_otherwise_are_told_and_taken(graph, tmp_path):
+    make, now = partial(Fourier, "tensor", power=1), partial(Fourier, "tensor", power=2)
+    _, last, (text,) = resumed(graph, tmp_path, make, now, seed=1)
+    assert last.model.power == 2 and "built with other numbers: power of the model = 1 (now 2): it goes on" in text
+
+
+def test_so_are_a_losss_tensors(graph, tmp_path):
+    make = partial(Fourier, "tensor")
+    _, _, (text,) = resumed(graph, tmp_path, make, make, seed=1, loss=lambda: Weighing())
+    assert "built with other numbers: weight of the objective's loss: it goes on" in text
+
+
+class Weighing:
+    """A loss with weights of classes that are drawn anew each time."""
+
+    def __init__(self):
+        self.weight = torch.from_numpy(np.random.default_rng().random(4, np.float32))
+
+    def __call__(self, rows, labels):
+        return nn.functional.cross_entropy(rows, labels, self.weight, reduction="none")
+
+
+@pytest.mark.parametrize("kind", ["tensor", "hidden", "array", "list", "rate"])
+def test_of_a_model_that_was_built_alike_nothing_is_told(graph, tmp_path, kind):
+    whole, last, said = resumed(graph, tmp_path, partial(Fourier, kind), partial(Fourier, kind, power=0.5), seed=1)
+    assert_same(whole, last)
+    assert said == []
+
+
+def test_nor_is_what_a_process_has_of_its_own(graph, tmp_path):
+    """Words, and lists of parameters, which are the checkpoint's by then."""
+    _, _, said = resumed(graph, tmp_path, partial(Fourier, "none"), partial(Fourier, "none"), seed=2)
+    assert said == []
+
+
+def test_the_best_model_of_before_a_checkpoint_has_what_it_was_built_with(graph, tmp_path):
+    usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout", "lr")}
+
+    def fit(seed, epochs, **given):
+        with seeded(seed):
+            model = Fourier("tensor")
+        return weft.train(
+            graph, model, epochs=epochs, lr=0.5, evaluation="exact", checkpoint=tmp_path, **usual, **given
+        )
+
+    then = fit(1, 6)
+    best = fit(2, 6, resume=True)
+    assert best.best_epoch < 5 and torch.equal(best.model.table, then.model.table)
+    assert (weft.infer(best.model, graph).outputs == weft.infer(then.model, graph).outputs).all()
+
+
 class Replaced(Varied):
     """Keeps what is made anew in each step, and what is made late: no numbers."""
 

@@ -303,6 +303,60 @@ def test_what_a_model_keeps_besides_its_state_dict_is_saved(tmp_path, capsys, dt
     assert checkpoint.load(tmp_path / "m", checkpoint.MODEL)[1]["attributes"] == [["", "calls", model.calls]]
 
 
+RANDOM = """
+import random
+import numpy as np
+import torch
+from torch_geometric.nn import GCN
+
+AT_THE_TOP = torch.from_numpy(np.random.randn(4, 8)).float()
+
+class Features(GCN):
+    def __init__(self, width, classes, table, scale):
+        super().__init__(8, 8, 2, classes)
+        self.table, self.scale = table, scale
+
+    def forward(self, x, edge_index):
+        return super().forward((x @ torch.as_tensor(self.table)).sin() * self.scale, edge_index)
+
+def make(width, classes):
+    return Features(width, classes, AT_THE_TOP + torch.from_numpy(np.random.randn(4, 8)).float(), random.random())
+
+def drawn(width, classes):
+    return Features(width, classes, torch.from_numpy(np.random.default_rng().random((4, 8), np.float32)), 1.0)
+
+def array(width, classes):
+    return Features(width, classes, np.random.default_rng().random((4, 8), np.float32), random.SystemRandom().random())
+"""
+
+
+@pytest.mark.parametrize("function", ["make", "drawn", "array"])
+def test_what_a_model_is_built_with_at_random_is_that_of_the_run(tmp_path, capsys, function):
+    (tmp_path / "own.py").write_text(RANDOM)
+    graph = plain(np.arange(12) % 3, split=np.arange(12) % 3)
+    graph.save(tmp_path / "g")
+    words = ["--model", f"{tmp_path / 'own.py'}:{function}", "--fanouts", "full", "--epochs", "3"]
+
+    def train():
+        assert main(["train", str(tmp_path / "g"), *words, "--log", "json", "--out", str(tmp_path / "m")]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])["test"]
+
+    measured = [train(), train()]
+    trained = load_model(tmp_path / "m", graph)
+    if function == "array":
+        first, second = trained.otherwise
+        assert first.startswith("scale of the model = 0.") and second == "table of the model"
+        words = ["embed", tmp_path / "g", "--model", tmp_path / "m", "--out", tmp_path / "rows.npy"]
+        assert main([*map(str, words)]) == 0
+        assert f"table of the model: when {tmp_path / 'm'} was saved it was otherwise" in capsys.readouterr().out
+        return
+    assert trained.otherwise == [] and (function == "drawn" or measured[0] == measured[1])
+    right = infer(trained.model.eval(), graph).outputs.argmax(1) == graph.labels
+    assert right[graph.seeds("test")].mean() == pytest.approx(measured[1])
+    rows = [infer(load_model(tmp_path / "m", graph).model.eval(), graph).outputs for _ in range(2)]
+    assert (rows[0] == rows[1]).all()
+
+
 def test_what_a_trained_model_is_saved_without_is_told(tmp_path, capsys):
     listed = COUNTS.replace("self.calls, self.scale, self.late =", "self.seen, self.calls, self.scale, self.late = {},")
     listed = listed.replace("if self.training:", "if self.training:\n            self.seen['x'] = 1")
