@@ -35,7 +35,9 @@ class KeptState:
         self._attributes = Snapshot(
             part for part in module.modules() if not any(map(is_lazy, part.parameters(recurse=False)))
         )
-        self._learned = [(parameter, parameter.requires_grad) for parameter in module.parameters()]
+        self._learned = [
+            (parameter, parameter.requires_grad) for parameter in module.parameters() if not is_lazy(parameter)
+        ]
 
     def has_stepped(self) -> bool:
         """Is anything otherwise by now: attributes, what is in them, buffers, or what is not learned?"""

@@ -1,6 +1,6 @@
 """Modules beside the model, such as heads: what they do with its rows is the same on any worker, or refused."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from threading import current_thread, main_thread
 from typing import ClassVar
@@ -15,10 +15,12 @@ from weft.errors import ModelError
 from weft.graph import Graph
 from weft.keys import Stream
 from weft.keys import key as make_key
-from weft.nn import KeyedDropout, alike, in_mode, of_random_numbers
+from weft.nn import KeyedDropout, of_random_numbers
 from weft.operations import Draws
 from weft.sampling import keys_of
 from weft.training.batches import Part
+from weft.training.beside_trial import BesideTrial, is_trying
+from weft.training.objectives import is_tried
 
 _STEPS = 3  # of the model's parameters, in which others that the optimizer has would have been moved, too
 
@@ -127,14 +129,17 @@ class Beside:
     def __init__(self, module: nn.Module | None = None, in_parts: bool = False, loop: LoopDraws | None = None) -> None:
         """`in_parts`: are batches computed in parts, by workers or one after another? `loop`: what calls it."""
         self._in_parts, self._loop = in_parts, loop
+        self._kind, self._key, self._ids = KeyedDropout, 0, torch.empty(0, dtype=torch.int64)  # of the rows' dropout
         self._dropout: KeyedDropout | None = None
         self._draws: Draws | None = None
         self._looks, self._within = False, ExitStack()
+        self._parts = 0  # that were trained on
+        self._unchecked = self._tried = False  # is it to be tried on this part's rows, and was it?
         self._count: int | None = None  # of the rows; None: those that it is given
         self._hooks: list[RemovableHandle] = []
         self._module = None if module is None else ref(module)
         if module is not None:
-            before = module.register_forward_pre_hook(self._begin)
+            before = module.register_forward_pre_hook(self._begin, with_kwargs=True)
             self._hooks = [before, module.register_forward_hook(self._end, always_call=True)]
 
     def __reduce__(self) -> tuple[type["Beside"], tuple[()]]:
@@ -143,12 +148,17 @@ class Beside:
 
     def follow(self, part: Part, key: tuple[int, ...] | None, graph: Graph, look: bool) -> None:
         """Rows of a part come; `look`: at whether it draws random numbers for them."""
-        ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
-        by_row, kind = part.targets.by_row, KeyedDropout
-        if self._in_parts and not by_row:
-            kind = _OfLinks
-        self._dropout = None if key is None else kind(make_key(*key, Stream.HEAD), [ids])
-        self._looks, self._count = look, len(ids) if by_row else None
+        self._ids = part.targets.from_host(lambda targets: keys_of(graph, targets.ids.numpy()))
+        by_row = part.targets.by_row
+        self._kind = _OfLinks if self._in_parts and not by_row else KeyedDropout
+        self._dropout = None
+        if key is not None:
+            self._key = make_key(*key, Stream.HEAD)
+            self._dropout = self._kind(self._key, [self._ids])
+            self._parts += 1
+            left = self._unchecked and not self._tried  # of the part before
+            self._unchecked, self._tried = self._in_parts and (left or is_tried(self._parts)), False
+        self._looks, self._count = look, len(self._ids) if by_row else None
         if self._module is not None and (module := self._module()) is not None:
             _CURRENT[module] = self
 
@@ -157,37 +167,39 @@ class Beside:
         for hook in self._hooks:
             hook.remove()
 
-    def _begin(self, module: nn.Module, given: tuple) -> None:
+    def _begin(self, module: nn.Module, given: tuple, named: Mapping[str, object]) -> None:
+        if is_trying():
+            return
         self._within.close()
         if self._dropout is not None and module.training and _CURRENT.get(module) is self:
             if self._loop is not None:
                 self._within.enter_context(self._loop.paused())
+            if self._unchecked:
+                self._try(module, given, named)
             self._within.enter_context(self._dropout)
             self._draws = self._within.enter_context(Draws()) if self._looks else None
 
+    def _try(self, module: nn.Module, given: tuple, named: Mapping[str, object]) -> None:
+        """Try it before it has kept anything of these rows."""
+        count = self._count_of(*given, *named.values())
+
+        def dropout(some: slice) -> KeyedDropout:
+            return self._kind(self._key, [self._ids[some] if len(self._ids) == count else self._ids])
+
+        tried = BesideTrial(module, (given, named), count, dropout)
+        if tried.can_be():
+            self._tried = True
+            tried.check()
+
     def _end(self, module: nn.Module, given: tuple, out: object) -> None:
+        if is_trying():
+            return
         self._within.close()
         if self._draws is not None:
             drawn, self._draws = self._draws, None
-            lengths = [len(x) for x in given if isinstance(x, Tensor) and x.dim()]
-            count = max(lengths, default=0) if self._count is None else self._count
-            check_draws(drawn, module, lambda: {count})
-            self._check_rows(module, given, count)
+            check_draws(drawn, module, lambda: {self._count_of(*given)})
 
-    def _check_rows(self, module: nn.Module, given: tuple, count: int) -> None:
-        """Refuse a module that gives rows otherwise if others are beside them; one that gives no rows is not tried."""
-        half = count // 2
-        if not half:  # no two rows are here
-            return
-        some = [x[:half] if isinstance(x, Tensor) and x.shape[:1] == (count,) else x for x in given]
-        with torch.no_grad(), in_mode(module, False):
-            try:
-                whole, alone = module.forward(*given), module.forward(*some)
-            except Exception:  # its own code, on fewer rows than it may be made for
-                return
-        rows = isinstance(whole, Tensor) and isinstance(alone, Tensor) and whole.shape[:1] == (count,)
-        if rows and not alike(whole[:half], alone):
-            raise ModelError(
-                f"{type(module).__name__} mixes the rows of different vertices, of which each worker has some: normalise by "
-                f"vertex (nn.LayerNorm), or train on one worker"
-            )
+    def _count_of(self, *given: object) -> int:
+        """How many rows there are."""
+        lengths = [len(x) for x in given if isinstance(x, Tensor) and x.dim()]
+        return max(lengths, default=0) if self._count is None else self._count

@@ -70,8 +70,9 @@ class Mode(ABC):
         self.settings, self.objective, self.world, self.comm, self.notify = settings, objective, world, comm, notify
         self.dtype = dtype_for(settings)
         self.read: Counter[str] = Counter()  # feature rows that this worker read so far, by where they were
-        # All models so far may run the same batches. Are there some that need edges' places in their lists, or their types?
-        self._models, self._places, self._types = WeakSet[nn.Module](), False, False
+        # All models so far, and modules beside them, may run the same batches, and step.
+        self.stepping = WeakSet[nn.Module]()
+        self._places, self._types = False, False  # do some need edges' places in their lists, or their types?
         self._cut()
 
     @abstractmethod
@@ -83,7 +84,7 @@ class Mode(ABC):
 
         `reads`: how often a dry run read each vertex's features; None: to be counted.
         """
-        self._models.add(model)
+        self.stepping.add(model)
         team = self._team(encoder_of(model), plan, fanouts)
         features = self._features(team)
         if not self.on_device:
@@ -193,7 +194,7 @@ class MiniBatchMode(Mode):
 
     def _schedule(self, model: nn.Module, team: TrainingTeam) -> Schedule:
         plan, number = team.plan, self.settings.parallel.micro_batches
-        besides = [*(self._models - {model}), *learned_by(self.objective).values()]
+        besides = [*(self.stepping - {model}), *learned_by(self.objective).values()]
         if plan.models == "stay":
             return Schedule(number, (model, *besides) if number > 1 else ())
         if number > 1:

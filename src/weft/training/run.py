@@ -28,6 +28,7 @@ from weft.placements import Program
 from weft.plan import Plan, check_device, check_variant
 from weft.training.batches import Batch, Feed, Part, lasting
 from weft.training.beside import Added, Beside, LoopDraws, check_draws
+from weft.training.beside_trial import check_alone
 from weft.training.gradients import GradientSync
 from weft.training.loader import Loader, Reads
 from weft.training.models import check_model, plan_for, unused_by, variant_of
@@ -121,6 +122,7 @@ class Run:
         self.sync = GradientSync(trained, self.comm, lambda: loader.in_hand)
         self._reads, self._loop = reads, LoopDraws(partial(_state_of_generators, self.device), loader.notify)
         self._beside = [Beside(module, self.in_parts, self._loop) for module in beside]
+        loader.mode.stepping.update(beside)
         # When was it last looked at, what was it then, and may it draw random numbers by torch?
         self._looked: tuple[int, ...] | None = None
         self._state, self._draws = state_and_hooks(self.model), True
@@ -278,6 +280,7 @@ class Run:
 
         Of whole numbers, and of what is true, it is int64, as torch.sum's. All workers call this together.
         """
+        check_alone()
         here = torch.as_tensor(value, dtype=torch.float64 if isinstance(value, float) else None).detach()
         if here.numel() > 1:  # gradients, it may be
             self.sync.known()

@@ -25,12 +25,11 @@ from weft.training.evaluation import measure
 from weft.training.events import EpochEnded, Event, Finished, Notice, Started, Stepped
 from weft.training.gradients import GradientSum
 from weft.training.loader import Loader, Reads
-from weft.training.objectives import Objective, check_trained
+from weft.training.objectives import Objective, check_trained, is_tried
 from weft.training.run import Run
 from weft.training.run_state import Progress, RunState
 from weft.training.watch import Change, Watch
 
-_OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes itself, to the next
 _ROUNDED = (
     "rows travel as float16 (wire), which ends at 65,504: where features or rows are larger, set wire = 'float32', or scale "
     "them"
@@ -215,7 +214,7 @@ class Trainer:
         """
         p, s, run = self.progress, self.settings, self.run
         self._steps_here += 1
-        self._unchecked |= run.in_parts and _is_tried(self._steps_here)
+        self._unchecked |= run.in_parts and is_tried(self._steps_here)
         with self.meter.stage("compute"):
             for group in self._optimizer.param_groups:
                 group["lr"] = rate(s, p.epoch * self._batches + batch.index, self._batches)
@@ -418,11 +417,6 @@ def _signal_in(sent: Sequence[float]) -> int:
 def _sum_of_all(tensors: Sequence[Tensor]) -> Tensor | float:
     """The sum of all their numbers, which is none where one of them is none; the fastest way to see it."""
     return torch.stack([tensor.sum() for tensor in tensors]).sum() if tensors else 0.0
-
-
-def _is_tried(step: int) -> bool:
-    """Is the loss tried in this step? In the first, the second, the fourth and so on, for it may change, then each 256th."""
-    return not step & (min(step, _OFTEN) - 1)
 
 
 def rate(settings: Settings, step: int, steps_an_epoch: int) -> float:

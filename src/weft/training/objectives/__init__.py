@@ -11,7 +11,15 @@ from weft.errors import ConfigError
 from weft.graph import Graph
 from weft.plan import Settings
 from weft.plugins import OBJECTIVES
-from weft.training.objectives.objective import Examples, Objective, Outputs, Targets, of_all_workers
+from weft.training.objectives.objective import (
+    Examples,
+    Halves,
+    Objective,
+    Outputs,
+    Targets,
+    is_tried,
+    of_all_workers,
+)
 from weft.training.objectives.vertices import (
     ChosenVertices,
     LossObjective,
@@ -25,6 +33,7 @@ from weft.training.objectives.vertices import (
 __all__ = [
     "ChosenVertices",
     "Examples",
+    "Halves",
     "LossObjective",
     "Objective",
     "Outputs",
@@ -36,6 +45,7 @@ __all__ = [
     "check_trained",
     "ids_of",
     "is_set_up",
+    "is_tried",
     "move",
     "objective_for",
     "objective_named",

@@ -33,6 +33,12 @@ from weft.sampling import Batches, WholeBatch
 
 Outputs = Iterable[tuple[np.ndarray, Tensor]]  # vertices and their rows, as far as this worker has them
 _PLAIN, _FEW = (bool, int, float, str, type(None)), 16
+_OFTEN = 256  # steps from one in which a loss is tried, which takes eight times what it takes itself, to the next
+
+
+def is_tried(step: int) -> bool:
+    """Is a loss tried in this step? In the first, the second, the fourth and so on, for it may change, then each 256th."""
+    return not step & (min(step, _OFTEN) - 1)
 
 
 def in_words(given: Mapping[str, object]) -> str:
@@ -87,7 +93,7 @@ class Halves(NamedTuple):
         return self.drew or alike(torch.cat([self.first, self.rest]), self.whole)
 
     @property
-    def _keeps(self) -> bool:
+    def keeps(self) -> bool:
         """Do halves leave it otherwise than all of them do? But for rounding, as what is kept may count for little at once.
 
         All of them twice show what comes out otherwise each time, as of sums on devices.
@@ -115,7 +121,7 @@ class Halves(NamedTuple):
                 f"step it otherwise: keep it as an attribute of the objective (or of a loss that is an object), or train on "
                 f"one worker"
             )
-        if self._keeps:
+        if self.keeps:
             raise TrainingError(
                 f"{who} keeps something of its examples by which the next ones are told (a running mean, a count of "
                 f"classes), but several workers (or micro-batches) each have some of a batch: make it of the whole graph "
