@@ -200,6 +200,7 @@ class RunState:
                 "batch_size": self._loader.mode.batch_size,
                 "graph": self._loader.graph.identity,
                 "wire": wire,
+                "threads": self._threads(),
                 "learned": self._learned,
                 "code": self._code,
                 "attributes": attributes,
@@ -358,8 +359,24 @@ class RunState:
                 f"wire = '{state['wire']}', or choose another folder"
             )
 
+    def _threads(self) -> list[int]:
+        """How many workers there are, and with how many threads of torch each computes."""
+        return [self._comm.size, self._run.threads]
+
     def _tell_others(self, found: Checkpoint) -> None:
-        """Tell of a model, or a loss, that reads otherwise: whether it is another one, only its author knows."""
+        """Tell of a model, or a loss, that reads otherwise: whether it is another one, only its author knows.
+
+        And of other threads, by which torch divides some sums.
+        """
+        workers, threads = found.state.get("threads", self._threads())  # of an older Weft: not known
+        if workers == self._comm.size and threads != self._run.threads:
+            self._tell(
+                Notice(
+                    f"the checkpoint {found.folder.name} was computed with threads = {threads}, now it is "
+                    f"{self._run.threads}: some of torch's sums (LayerNorm's) end in other last digits; set threads = "
+                    f"{threads} for the same bits"
+                )
+            )
         now, then = self._learned, found.state.get("learned", self._learned)  # of an older Weft: not known
         if then != now:
             before, after = next(

@@ -415,6 +415,15 @@ class TestWriting:
         assert_same(run(graph, epochs=2)[0], run(graph, epochs=2, checkpoint=tmp_path, resume=True)[0])
 
 
+def test_other_threads_are_told_of(graph, tmp_path):
+    """By default they are the machine's, and torch divides some sums by them, such as those of LayerNorm."""
+    run(graph, checkpoint=tmp_path, epochs=1, threads=2)
+    for threads in (2, 1):
+        _, events = run(graph, checkpoint=tmp_path, resume=True, epochs=2, threads=threads)
+        lines = [line for line in told(events) if "was computed with threads = 2, now it is 1: some of torch's" in line]
+        assert len(lines) == (threads == 1)
+
+
 LONGER = [
     {},
     {"evaluate_every": 3},  # the fourth epoch is evaluated only where it is the last one
