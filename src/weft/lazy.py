@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import random
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -27,8 +28,10 @@ def lazy_face(package: str) -> Callable[[str], object]:
             if spec is not None and spec.submodule_search_locations:  # a room: weft.nn after `import weft`
                 return import_module(spec.name)
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        drawn = random.getstate()
         with importing():
             value = getattr(import_module(homes[name]), name)
+        random.setstate(drawn)  # rich draws while it is imported
         setattr(face, name, value)
         return value
 

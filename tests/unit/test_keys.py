@@ -1,5 +1,9 @@
 """Draws by a key leave all generators where they were, those of devices too, whether these are in use yet or not."""
 
+import random
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -50,3 +54,10 @@ def test_a_key_gives_the_same_draws_and_none_of_others(monkeypatch):
             drawn.append(torch.rand(3).tolist())
     assert first[0] == first[1] != other[0]
     assert torch.equal(torch.get_rng_state(), state) and np.random.get_state()[1].tolist() == of_numpy
+
+
+def test_what_is_imported_on_first_use_leaves_pythons_generator_where_it_was():
+    """Rich draws while it is imported."""
+    code = "import random, weft; random.seed(0); weft.train; print(random.random())"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert float(told) == random.Random(0).random()

@@ -43,7 +43,7 @@ def sum_gradients(parameters: Sequence[nn.Parameter], comm: Communicator, *numbe
     In the workers' order, so that all get the same bits. All workers call this together, after `backward`.
     """
     if comm.size == 1:
-        return [float(number) for number in numbers]
+        return _as_floats(numbers)
     tables = [_Table(parameter) for parameter in parameters if _is_table(parameter)]
     others = [parameter for parameter in parameters if not _is_table(parameter)]
     numbers = (*numbers, *(number for table in tables for number in table.told))
@@ -163,7 +163,7 @@ class GradientSync:
     def __call__(self, *numbers: float | Tensor) -> list[float]:
         """Sum them, and in the same exchange some numbers. All workers call this together, after `backward`."""
         if self._comm.size == 1:
-            return [float(number) for number in numbers]
+            return _as_floats(numbers)
         if self._loop is not None:
             self._loop.end()
         if self._tell is not None and any(_was_changed(parameter.grad) for parameter in self._parameters):
@@ -452,6 +452,10 @@ def _check_gradients(optimizer: Optimizer) -> None:
     for grad in gradients:
         if grad is not None and vars(grad).pop(_PARTS, None) is not None:
             setattr(grad, _SUMMED, True)  # as it is stepped by, all workers have it alike
+
+
+def _as_floats(numbers: Iterable[float | Tensor]) -> list[float]:
+    return [float(number.detach() if isinstance(number, Tensor) else number) for number in numbers]
 
 
 def _as_one(number: float | Tensor, like: Tensor) -> Tensor:

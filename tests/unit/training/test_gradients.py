@@ -11,7 +11,7 @@ from weft.errors import TrainingError
 from weft.graph import Graph
 from weft.keys import seeded
 from weft.training import gradients
-from weft.training.gradients import GradientSum, sum_gradients
+from weft.training.gradients import GradientSum, GradientSync, sum_gradients
 
 ROWS, WIDTH = 3000, 8
 
@@ -55,6 +55,17 @@ def test_sums_are_those_of_whole_gradients(ranks, few, filled, alone):
     assert all(torch.equal(table, wanted) for table, _, _ in found)
     sent = max(sent for _, _, sent in found)
     assert (sent < 20_000) == (few and sum(count or 0 for count in filled) < ROWS)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_loss_is_summed_without_a_warning_of_its_gradient(ranks):
+    def work(world):
+        learned = nn.ParameterList([torch.ones(3)])
+        loss = learned[0].square().sum()
+        loss.backward()
+        return GradientSync(nn.ModuleList([learned]), world.communicator(), lambda: (0, 0))(loss)
+
+    assert ranks(1, work) == [[3.0]] and ranks(2, work) == [[6.0]] * 2
 
 
 def test_a_sparse_one_of_a_table_is_refused(ranks, few):
