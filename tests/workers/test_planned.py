@@ -1,9 +1,12 @@
 """Planned runs: probed, predicted, chosen and explained by the command line, and still the same model."""
 
 import json
+import os
+import re
 import shutil
 
 import pytest
+from launcher import Running, free_port
 from safetensors.torch import load_file
 
 from weft import cli
@@ -90,12 +93,43 @@ def test_predictions_beside_measurements(weft, folder):
     assert all(figures["seconds"] > 0 for figures in told["measured"].values())
 
 
-def test_a_cluster_of_other_hosts_is_refused(folder, capsys):
-    arguments = ["train", str(folder / "parts"), *RUN, "--workers", "2", "--cluster", str(folder / "three.toml")]
+def as_two_workers(arguments_of):
+    """What `weft plan` did as each of two workers, with the arguments of its own."""
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    runs = [
+        Running(["weft", "plan", *arguments], os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)})
+        for rank, arguments in enumerate(arguments_of)
+    ]
+    said = [run.communicate(100) for run in runs]
+    return [(run.returncode, *told) for run, told in zip(runs, said, strict=True)]
+
+
+def test_plans_are_measured_by_the_first_workers_cluster_file(folder):
+    text = (folder / "cluster.toml").read_text()
+    text = re.sub(r"near_latency = \S+", "near_latency = 0.02", text)
+    (folder / "slower.toml").write_text(re.sub(r"near_bandwidth = \S+", 'near_bandwidth = "1mbit"', text))
+    asked = [folder / "parts", *RUN, "--measure", 1, "--json", "--cluster"]
+    first, other = as_two_workers([[*asked, folder / name] for name in ("cluster.toml", "slower.toml")])
+    assert (first[0], other) == (0, (0, "", "")), (first, other)
+    told = json.loads(first[1])
+    assert set(told["measured"]) == {p["name"] for p in told["predictions"] if p["excluded"] is None}
+
+
+@pytest.mark.parametrize("command", [("train",), ("plan", "--measure", "1")])
+def test_a_cluster_of_other_hosts_is_refused(folder, capsys, command):
+    arguments = [*command, str(folder / "parts"), *RUN, "--workers", "2", "--cluster", str(folder / "three.toml")]
     text = (folder / "cluster.toml").read_text().replace("workers = 2", "workers = 3")
     (folder / "three.toml").write_text(text)
     assert cli.main(arguments) == 2
     assert "is of 1 hosts with 3 workers, but this run has 1 with 2" in capsys.readouterr().err
+
+
+def test_workers_that_torchrun_started_refuse_a_cluster_of_other_hosts(folder):
+    text = (folder / "cluster.toml").read_text().replace("workers = 2", "workers = 1")
+    (folder / "one.toml").write_text(text)
+    asked = [folder / "parts", *RUN, "--measure", 1, "--cluster", folder / "one.toml"]
+    for code, _, told in as_two_workers([asked, asked]):
+        assert code == 2 and "is of 1 hosts with 1 workers, but this run has 1 with 2" in told
 
 
 def test_bad_questions_are_one_sentence(folder, tmp_path, capsys):

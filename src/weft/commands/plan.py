@@ -16,7 +16,7 @@ from weft.commands.flags import add_graph, add_settings, values_given
 from weft.commands.joining import joined, started
 from weft.config import file_to_write
 from weft.errors import ConfigError
-from weft.plan import Plan, Settings
+from weft.plan import Settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,11 +68,13 @@ def run(args: argparse.Namespace) -> int:
     parallel = settings.parallel
     _check_effects(args, settings, cluster, graph, file)
     if args.measure and weft.cluster.starts_workers(parallel.on, parallel.workers):
+        if parallel.on == "local":  # refused by those who measure, who needn't be started for that
+            weft.training.described(file, [parallel.workers])
         return started(args, parallel, graph=weft.graph.directory_of(args.graph))
     with weft.report.StageProgress() as progress:
         what_if = weft.training.WhatIf(graph, settings, args.method, progress)
         if args.measure:
-            answer = _measured(graph, settings, cluster, args.measure, what_if.named(cluster))
+            answer = _measured(graph, settings, file, args.measure, what_if)
             if answer is None:
                 return 0
         else:
@@ -115,19 +117,21 @@ def _check_effects(
 
 
 def _measured(
-    graph: weft.Graph, settings: Settings, cluster: weft.planner.Cluster, epochs: int, also: Plan | None
+    graph: weft.Graph, settings: Settings, file: Path, epochs: int, what_if: weft.training.WhatIf
 ) -> weft.planner.Answer | None:
-    """The answer with measured epochs, of the first worker; the others only take part."""
+    """The answer with measured epochs, by the first worker's cluster file; the others only take part."""
     with joined(settings.parallel) as world:
         if world.size == 1:
             raise ConfigError("--measure needs workers: give --workers 2 (or more), or start them with torchrun")
-        weft.training.check_alike(world, graph, settings)
+        weft.training.check_alike(world, graph, settings, measure=str(epochs))
+        comm, mine = world.communicator(), weft.training.described(file, world.workers)
+        cluster = weft.planner.shared(comm, mine) or mine
         model = weft.training.make_model(settings, graph)
         planner = weft.training.planner_for(settings, graph, model, world, cluster=cluster)
-        answer = planner.answer(cluster, also)
+        answer = weft.training.answer_for_all(planner, cluster, comm, what_if.named(cluster))
         trainer = weft.training.Trainer(graph, model, settings, world=world, plan=answer.best.plan)
         trainer.prepare()
-        answer = weft.training.measured(trainer, world.communicator(), answer, epochs)
+        answer = weft.training.measured(trainer, comm, answer, epochs)
         trainer.close()
         return answer if world.rank == 0 else None
 
