@@ -194,7 +194,7 @@ def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partitio
     assert graph.path is not None
     files = {name: weft.graph.sum_of(value) for name, value in _options(args.option).items() if os.path.isfile(value)}
     of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(graph.path), "flags": flags, "cluster": cluster}
-    return of | {"files": files} | asdict(choice)
+    return of | {"files": files, "method": choice.method, "weighted": choice.weighted}
 
 
 def _options(given: list[str]) -> dict[str, str]:

@@ -96,6 +96,15 @@ def test_another_file_in_the_place_of_an_options_is_read_anew(graph, tmp_path):
     assert partition._identity(given, graph, choice) != before
 
 
+def test_why_a_method_was_chosen_is_no_matter(graph):
+    """It tells how much memory is free, which changes all the time."""
+    given = SimpleNamespace(cluster=None, option=[])
+    before = partition._identity(given, graph, MethodChoice("fennel", "metis would need 36 GB, of 24 GB free", True))
+    assert partition._identity(given, graph, MethodChoice("fennel", "of 25 GB free", True)) == before
+    assert partition._identity(given, graph, MethodChoice("fennel", "of 25 GB free")) != before
+    assert partition._identity(given, graph, MethodChoice("metis", "of 25 GB free", True)) != before
+
+
 def test_another_graph_in_its_place_is_allocated_anew(graph, tmp_path, monkeypatch):
     command = ["partition", str(graph.path), str(tmp_path / "p"), "--parts", "3", "--method", "fennel"]
     with monkeypatch.context() as here:
