@@ -14,6 +14,8 @@ from weft.commands.joining import add_meeting, joined, started
 from weft.config import file_to_write
 from weft.errors import ConfigError
 
+_ALIKE = ("fanouts", "batch_size", "batches", "allocations", "seed")  # of all workers
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of `weft partition fit`."""
@@ -46,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         return started(args, args)
     graph = weft.Graph.open(args.graph)
     with joined(args) as world:
+        world.compare({"graph": graph.checksum, **{flag: getattr(args, flag) for flag in _ALIKE}})
         fanouts = whole_numbers("fanouts", args.fanouts)
         task = weft.partition.TrainingTask(fanouts, args.batch_size * world.size, args.seed)
         found = weft.lab.measure_links(world, graph, task, args.batches, args.allocations)

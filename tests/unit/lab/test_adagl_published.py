@@ -1,11 +1,13 @@
 """AdaGL as its authors wrote it, step by step against slow twins; and links of servers from files."""
 
+import os
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
 import pytest
+from launcher import Running, free_port
 
 from weft import cli
 from weft.errors import ConfigError, InputError
@@ -198,3 +200,17 @@ def test_the_command_writes_what_a_search_reads(graph, weft, tmp_path, capsys):
     assert read_links(Path(links)).beta.shape == (2, 2)
     words = ["--parts", "2", "--method", "adagl", "--option", f"links={links}", "--option", "iterations=2"]
     assert cli.main(["partition", str(tmp_path / "g"), str(tmp_path / "out"), *words, "--batch-size", "100"]) == 0
+
+
+def test_workers_that_measure_links_of_different_graphs_are_told(tmp_path):
+    place = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    runs = []
+    for rank in range(2):
+        folder = tmp_path / str(rank)
+        graph = communities(folder / "g", vertices=300 + rank, edges=3000, width=8, classes=6, train=0.5)
+        write_partitioned(graph, allocate(graph, 2, "random"), 2, folder / "parts")
+        words = ["weft", "partition", "fit", folder / "parts", "--out", folder / "links.toml", "--timeout", 20]
+        runs.append(Running(words, os.environ | place | {"RANK": str(rank), "LOCAL_RANK": str(rank)}))
+    for run in runs:
+        told = run.communicate(100)[1]
+        assert run.returncode == 2 and "worker 1 and worker 0 do not fit together" in told and "graph = " in told
