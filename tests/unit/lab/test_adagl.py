@@ -298,6 +298,9 @@ class TestNasty:
         ({"population": 0}, "at least 1"),
         ({"keep": 1.5}, "from 0 to 1"),
         ({"coefficients": (0, 0, 0)}, "positive"),
+        ({"coefficients": (0.5, 0.5)}, "give three positive numbers"),
+        ({"coefficients": (1, 1, float("nan"))}, "give three positive numbers"),
+        ({"coefficients": 1.0}, "give three positive numbers"),
     ],
 )
 def test_options_that_make_no_sense(options, text):

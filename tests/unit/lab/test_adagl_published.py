@@ -214,3 +214,13 @@ def test_workers_that_measure_links_of_different_graphs_are_told(tmp_path):
     for run in runs:
         told = run.communicate(100)[1]
         assert run.returncode == 2 and "worker 1 and worker 0 do not fit together" in told and "graph = " in told
+
+
+@pytest.mark.parametrize("method", ["evolution", "adagl"])
+def test_coefficients_are_given_as_a_list(method):
+    assert make_method(method, {"coefficients": "0.5,0.3, 0.2"}).coefficients == (0.5, 0.3, 0.2)
+    for wrong in ("1", "0.5,0.5", "(0.3,0.3,0.4)", "a,b,c", ""):
+        with pytest.raises(ConfigError, match=r"is not possible: give a value of its kind, such as 0\.3,0\.3,0\.4$"):
+            make_method(method, {"coefficients": wrong})
+    with pytest.raises(ConfigError, match="give three positive numbers"):
+        make_method(method, {"coefficients": "nan,1,1"})

@@ -1,5 +1,7 @@
 """What AdaGL leaves open or was changed here, with the defaults of Weft's own search, found by measurement."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,5 +60,15 @@ class SearchOptions:
             raise ConfigError(
                 f"keep = {self.keep} is out of range: it is a share, from 0 to 1, unless pruning is average"
             )
-        if min(self.coefficients) < 0 or sum(self.coefficients) == 0:
-            raise ConfigError(f"coefficients = {self.coefficients} are not possible: give positive numbers")
+        if not _are_coefficients(self.coefficients):
+            raise ConfigError(
+                f"coefficients = {self.coefficients} are not possible: give three positive numbers, or 0 for some"
+            )
+
+
+def _are_coefficients(given: Sequence[float]) -> bool:
+    """Of f; what was given from Python may be anything."""
+    try:
+        return len(given) == 3 and all(0 <= number < math.inf for number in given) and sum(given) > 0
+    except TypeError:
+        return False

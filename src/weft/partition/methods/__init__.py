@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path, PurePath
-from typing import Any, ClassVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, ClassVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -69,11 +70,11 @@ def _kinds(method: type[PartitionMethod], option: str, default: object) -> set[o
         declared = get_type_hints(method)[option]
     except NameError:  # a name for type checkers alone
         return {type(default)}
-    return {type(default), *(get_args(declared) or (declared,))}
+    return {type(default), *(get_args(declared) if get_origin(declared) in (Union, UnionType) else (declared,))}
 
 
 def _converted(method: str, option: str, kinds: set[object], default: object, value: Any) -> Any:
-    """A word of the command line as a number, truth or path, if the option may be one; other values as they are."""
+    """A word of the command line as a number, numbers, truth or path, if the option may be one; other values as they are."""
     if not isinstance(value, str):
         return value
     if bool in kinds and value in ("true", "false"):
@@ -82,9 +83,15 @@ def _converted(method: str, option: str, kinds: set[object], default: object, va
         if number in kinds:
             with suppress(ValueError):
                 return number(value)
+    for several in (get_args(kind) for kind in kinds if get_origin(kind) is tuple):
+        words = value.split(",")
+        if len(words) == len(several) and {int, float}.issuperset(several):
+            with suppress(ValueError):
+                return tuple(number(word) for number, word in zip(several, words, strict=True))
     if str in kinds:
         return value
     if any(isinstance(kind, type) and issubclass(kind, PurePath) for kind in kinds):
         return Path(value)
-    like = "" if default is MISSING or default is None else f", such as {default}"
+    shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
+    like = "" if default is MISSING or default is None else f", such as {shown}"
     raise ConfigError(f"option {option}={value} of method {method!r} is not possible: give a value of its kind{like}")
