@@ -27,8 +27,8 @@ train: .venv/installed  ## Train on two graphs: cora (real, embedded) whole, a g
 	$(BIN)/weft train runs/first/parts --workers 2 --cluster runs/first/cluster.toml --config examples/communities.toml --out runs/first/communities-model
 
 test: .venv/installed  ## Run the tests (minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" --ignore tests/cluster --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 2
-	OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not slow and not gpu" tests/cluster --durations 20 --durations-min 2
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow and not gpu" --ignore tests/cluster --numprocesses auto --dist loadfile --no-loadscope-reorder --durations 40 --durations-min 2
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=2 $(BIN)/python -m pytest -m "not slow and not gpu" tests/cluster --durations 20 --durations-min 2
 
 test-slow: .venv/installed  ## Run the slow tests as well
 	OMP_NUM_THREADS=1 WEFT_FUZZ_CASES=300 $(BIN)/python -m pytest -m "not gpu" --timeout 3600 --ignore tests/cluster --numprocesses auto --dist loadfile --no-loadscope-reorder
