@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -72,15 +73,15 @@ def _partition(args: argparse.Namespace) -> int:
     made = {name: weft.Graph.open(name) for name in args.allocations if (Path(name) / weft.graph.MANIFEST).exists()}
     parts = parts_given(args, next(iter(made.values())).num_owners if made else None)
     cluster, task = cluster_given(args, parts), task_given(args, graph, parts)
-    allocations, shares = {}, {}
+    names, allocations, shares = _names(args.allocations), {}, {}
+    for given in names.values():  # before the first method takes its time
+        _check_parts(made[given], parts) if given in made else _check_method(given)
     with weft.report.StageProgress() as progress:
-        for name, given in _names(args.allocations).items():
+        for name, given in names.items():
             if given in made:
-                _check_parts(made[given], parts)
                 allocations[name] = weft.planner.owners_in(graph, made[given])
                 shares[name] = made[given].shares
             else:
-                _check_method(given)
                 allocations[name] = allocated(args, graph, given, cluster, task, progress=progress)
         if args.measured and not measured.keys() & allocations.keys():
             raise ConfigError(
@@ -114,5 +115,5 @@ def _check_method(given: str) -> None:
 
 def _names(given: Sequence[str]) -> dict[str, str]:
     """What each allocation is called: directories without their folders, where that tells them apart."""
-    short = [Path(name).name for name in given]
+    short = [os.path.basename(os.path.abspath(name)) for name in given]  # `.` has a name, too
     return {(name if short.count(name) == 1 else path): path for name, path in zip(short, given, strict=True)}

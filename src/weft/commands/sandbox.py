@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     command = args.words[1:] if args.words[:1] == ["--"] else args.words
     if not command:
         raise ConfigError("weft sandbox needs a command: weft sandbox --hosts 4 --link 1gbit -- weft train GRAPH")
+    if args.timeout is not None and not args.timeout > 0:
+        raise ConfigError(f"--timeout {args.timeout:g} is out of range: give seconds above 0, or drop it for no limit")
     links = dict(_pair(text) for text in args.link if "=" in text)
     common = [text for text in args.link if "=" not in text]
     shares = {}

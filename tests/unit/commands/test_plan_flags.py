@@ -23,6 +23,12 @@ def test_numbers_of_hosts():
             host_counts(wrong)
 
 
+def test_a_sandbox_ends_within_some_time_or_has_none(capsys):
+    for wrong in ("0", "-1", "nan"):
+        assert cli.main(["sandbox", "--timeout", wrong, "--", "true"]) == 2
+        assert f"--timeout {wrong} is out of range: give seconds above 0" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "reason"),
     [

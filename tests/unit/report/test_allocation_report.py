@@ -91,6 +91,20 @@ class TestCommand:
             assert cli.main(arguments) == 2
             assert f"measures {of}, and made, metis, random are compared" in capsys.readouterr().err
 
+    def test_names_are_looked_at_before_anything_is_allocated(self, graph, monkeypatch, capsys):
+        monkeypatch.setattr("weft.commands.report.allocated", lambda *_, **__: pytest.fail("it is allocated"))
+        for wrong, told in (("metsi", "metsi is neither"), (str(graph.path), "has 1 parts, not 2")):
+            assert cli.main(["report", "partition", str(graph.path), "metis", wrong, "--parts", "2"]) == 2
+            assert told in capsys.readouterr().err
+
+    def test_a_directory_has_its_name_from_within_too(self, graph, tmp_path, monkeypatch, capsys):
+        made = str(tmp_path / "made")
+        assert cli.main(["partition", str(graph.path), made, "--method", "random", "--parts", "3"]) == 0
+        capsys.readouterr()
+        monkeypatch.chdir(made)
+        assert cli.main(["report", "partition", str(graph.path), ".", "--batch-size", "50", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["allocations"][0]["name"] == "made"
+
     def test_hosts(self, graph, capsys):
         arguments = ["report", "partition", str(graph.path), "kaminpar", "--parts", "4", "--json", "--batch-size", "50"]
         sent = []
@@ -116,6 +130,7 @@ class TestCommand:
             ),
             (["metis", "--parts", "2", "--measured", "nowhere"], "nowhere can't be read"),
             (["metis", "--parts", "0"], "0 parts"),
+            (["given", "--parts", "2"], "elsewhere name the directory that this makes, in place of the method"),
             (["metis", "--parts", "2", "--hosts", "1", "--bandwidths", "1"], "--bandwidths means nothing to one host"),
         ],
     )

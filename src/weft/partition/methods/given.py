@@ -24,7 +24,10 @@ class GivenMethod(PartitionMethod):
     def allocate(self, graph: Graph, goal: PartitionGoal) -> np.ndarray:
         """The part of each vertex."""
         if not self.table:
-            raise ConfigError("method 'given' needs the table that names owners: --option table=nodes.parquet")
+            raise ConfigError(
+                "method 'given' needs the table that names owners: give it to `weft partition` (--option "
+                "table=nodes.parquet); elsewhere name the directory that this makes, in place of the method"
+            )
         owners = owner_column(Path(self.table), self.column, goal.parts)
         if len(owners) != graph.num_vertices:
             raise ConfigError(
