@@ -66,6 +66,8 @@ class Unlisted:
             for name, value in stored(thing).items()
             if is_own_generator(value)
         }
+        # What a checkpoint told of. It may be as it was when this was made, if the same model goes on, not one built anew.
+        self._told: set[tuple[str, str]] = set()
         self._model, self._plain = model, self._plain_now()
         self._numbers = numbers_of(self._things, self._plain)
         now = self._tensors_now()
@@ -107,11 +109,13 @@ class Unlisted:
                 _set_plain(self._things[at], at, name, value)
 
     def changed(self) -> Kept:
-        """Plain values by thing and name, and tensors by both, that are others now, or were not there."""
+        """Plain values by thing and name, and tensors by both, that are others now, or were not there, or were told of."""
         plain = [
             (*place, value)
             for place, value in self._plain_now().items()
-            if place not in self._plain or [value] != [self._plain[place]]  # in lists, what is no number is itself
+            if place in self._told
+            or place not in self._plain
+            or [value] != [self._plain[place]]  # in lists, what is no number is itself
         ]
         now = {
             key: tensor
@@ -122,7 +126,7 @@ class Unlisted:
         return plain, {
             key: _on_cpu(tensor)
             for key, tensor in now.items()
-            if key not in first or has_other_numbers(tensor.cpu(), first[key])
+            if key not in first or place_of(key) in self._told or has_other_numbers(tensor.cpu(), first[key])
         }
 
     def rest(self) -> Rest:
@@ -172,7 +176,8 @@ class Unlisted:
         return now is not value or before.has_changed()
 
     def take(self, plain: Sequence[tuple[str, str, object]], tensors: Mapping[str, Tensor]) -> None:
-        """Give things what `changed` told of them; a ValueError where they can have no such."""
+        """Give things what `changed` told of them, as it does from now on; a ValueError where they can have no such."""
+        self._told |= {(at, name) for at, name, _ in plain} | {place_of(key) for key in tensors}
         for at, name, value in plain:
             if at in self._things:
                 _set_plain(self._things[at], at, name, value)

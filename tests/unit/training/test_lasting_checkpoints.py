@@ -762,6 +762,23 @@ def test_tuples_complex_numbers_and_what_is_frozen_go_on_where_they_were(graph, 
             fit(epochs=5, checkpoint=tmp_path, resume=True)
 
 
+def test_checkpoints_of_a_model_that_goes_on_itself_have_what_has_settled_before(graph, tmp_path):
+    """As in a notebook: what training changes no more differs from what a model is built with, not from that one's."""
+    usual = {key: value for key, value in USUAL.items() if key not in ("hidden", "dropout")}
+
+    def built():
+        with seeded(1):
+            return Varied()
+
+    whole, same = weft.train(graph, built(), **usual, epochs=6), built()
+    for epochs in (4, 5):
+        weft.train(graph, same, **usual, epochs=epochs, checkpoint=tmp_path, resume=epochs > 4)
+        assert not any(parameter.requires_grad for parameter in same.inner.convs[0].parameters())
+    last = weft.train(graph, built(), **usual, epochs=6, checkpoint=tmp_path, resume=True)
+    assert_same(whole, last)
+    assert not any(parameter.requires_grad for parameter in last.model.inner.convs[0].parameters())
+
+
 class Warmth:
     """A helper that is no module, with another one that knows it."""
 
