@@ -165,9 +165,9 @@ def _check_read(args: argparse.Namespace) -> None:
     method = weft.partition.make_method(args.method, _options(args.option))
     if args.minutes != weft.partition.USUAL_MINUTES:
         raise ConfigError(f"--minutes means nothing to method {args.method!r}: drop it, or leave the choice to auto")
-    read = method.reads | ({"expected"} if args.by_draws or args.balance_work else set())
+    read = method.reads | ({"sampling"} if args.by_draws or args.balance_work else set())
     read |= {"balance"} if method.balances else set()
-    drawn, usual = {"task", "expected"}, weft.partition.BalanceWeights()
+    drawn, usual = {"task", "sampling"}, weft.partition.BalanceWeights()
     for flag, given, uses in (
         *((f"--balance-{of}", getattr(args, f"balance_{of}") != getattr(usual, of), {"balance"}) for of in _BALANCED),
         ("--imbalance", args.imbalance != usual.imbalance, {"balance"}),
@@ -181,7 +181,7 @@ def _check_read(args: argparse.Namespace) -> None:
         ("--plan", args.plan != USUAL["plan"], drawn if args.plan == "halo" else {"task"}),  # all edges are drawn
     ):
         if given and read.isdisjoint(uses):
-            by_draws = "add --by-draws, " if "expected" in uses and "draws" in method.reads else ""
+            by_draws = "add --by-draws, " if "sampling" in uses and "draws" in method.reads else ""
             raise ConfigError(
                 f"{flag} means nothing to method {args.method!r}: drop it, {by_draws}or choose another method"
             )

@@ -192,6 +192,15 @@ def test_what_says_nothing_to_a_method_is_refused(partition, graph, tmp_path, ca
     partition("--parts", "2", *flag)
 
 
+@pytest.mark.parametrize("method", ["evolution", "adagl"])
+@pytest.mark.parametrize("flag", TASK[3:])
+def test_plans_and_widths_are_refused_by_methods_that_search_for_leap(graph, tmp_path, capsys, method, flag):
+    arguments = ["--parts", "2", "--method", method, *flag]
+    assert cli.main(["partition", str(graph.path), str(tmp_path / "p"), *arguments]) == 2
+    told = f"weft: {flag[0]} means nothing to method '{method}': drop it, or choose another method\n"
+    assert capsys.readouterr().err == told
+
+
 BALANCE = ("--balance-vertices 2", "--balance-training 0", "--balance-edges 1", "--balance-work 1", "--imbalance 0.001")
 
 

@@ -36,7 +36,7 @@ class EvolutionMethod(SearchOptions, PartitionMethod):
 
     name = "evolution"
     help = "a search on simulated communication: what Weft made of AdaGL"
-    reads = frozenset({"draws", "task", "bandwidths"})
+    reads = frozenset({"draws", "sampling", "bandwidths"})  # they search for leap
     memory = (24.0, 40.0)  # as measured on 5 million edges: from half of that to all
 
     def __post_init__(self) -> None:

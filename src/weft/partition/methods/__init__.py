@@ -26,7 +26,7 @@ class PartitionMethod(ABC):
 
     name: ClassVar[str]
     help: ClassVar[str]
-    reads: ClassVar[frozenset[str]] = frozenset()  # of draws, task, its cache, bandwidths (and pairs)
+    reads: ClassVar[frozenset[str]] = frozenset()  # of draws, task (or its sampling), its cache, bandwidths (and pairs)
     balances: ClassVar[bool] = True  # does it go by weights and imbalance? If not, flags for them are refused
     library: ClassVar[str] = ""  # the module that must be installed, if any
     needs_training: ClassVar[bool] = False  # training vertices
