@@ -9,7 +9,7 @@ with importing():
     import weft.nn.generated  # before any model is made
 
 if TYPE_CHECKING:
-    from weft.nn.as_built import NOTHING_BUILT, Built, in_words, other_sums, otherwise, place_of
+    from weft.nn.as_built import NOTHING_BUILT, Built, in_words, other_sums
     from weft.nn.attributes import BY_ITS_OWN
     from weft.nn.block_model import (
         BlockModel,

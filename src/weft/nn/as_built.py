@@ -30,6 +30,11 @@ class Built(NamedTuple):
     tensors: dict[str, Tensor]  # of the model
     sums: dict[str, Sum]  # of what is only compared
 
+    @property
+    def facts(self) -> dict[str, object]:
+        """All but the tensors."""
+        return {"numbers": self.numbers, "sums": self.sums}
+
 
 NOTHING_BUILT = Built([], {}, {})
 

@@ -379,11 +379,7 @@ def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, inplace: bool) ->
 def running_averages(model: nn.Module) -> dict[str, Tensor]:
     """The buffers of a model's batch normalisations, by name."""
     norms = [(at, module) for at, module in model.named_modules() if isinstance(module, _BatchNorm)]
-    return {
-        f"{at}.{name}".lstrip("."): buffer
-        for at, module in norms
-        for name, buffer in module.named_buffers(recurse=False)
-    }
+    return {name: buffer for at, module in norms for name, buffer in module.named_buffers(at, recurse=False)}
 
 
 def by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:

@@ -7,7 +7,17 @@ from typing import cast
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from weft.nn.as_built import Built, can_be_kept, has_fraction, memory_of, numbers_of, place_of, sum_of
+from weft.nn.as_built import (
+    NOTHING_BUILT,
+    Built,
+    can_be_kept,
+    has_fraction,
+    memory_of,
+    numbers_of,
+    otherwise,
+    place_of,
+    sum_of,
+)
 from weft.nn.attributes import (
     PLAIN,
     TABLE,
@@ -77,9 +87,10 @@ class Unlisted:
         modules = (one for one in self._things.values() if isinstance(one, nn.Module))
         listed = [of for module in modules for of in (*module.parameters(), *module.buffers()) if not is_lazy(of)]
         self._sizes = {1}.union(*(of.shape for of in (*listed, *self._tensors.values())))
-        self._rest = {place: (value, self._as_it_is(value)) for place, value in self._rest_now().items()}
+        rest = self._rest_now()
+        self._rest = {place: (value, self._as_it_is(value)) for place, value in rest.items()}
         memory = {None, *map(memory_of, listed)}
-        compared = {f"{at}/{name}": value for (at, name), value in self._rest_now().items()}
+        compared = {f"{at}/{name}": value for (at, name), value in rest.items()}
         compared |= {key: one for key, one in now.items() if key not in self._saved and one.grad_fn is None}
         sums = ((key, sum_of(value, memory, not key.startswith(_LEARNED))) for key, value in compared.items())
         self._sums = {key: one for key, one in sums if one is not None}
@@ -87,6 +98,22 @@ class Unlisted:
     def built(self) -> Built:
         """What things had at first, in whatever state they are."""
         return Built(self._numbers, {key: self._tensors[key] for key in self._saved}, self._sums)
+
+    def go_on(
+        self, facts: Mapping[str, object], built: Mapping[str, Tensor], then: Kept
+    ) -> tuple[list[str], list[str]]:
+        """Let things be what they were then: `facts` and tensors of what they were `built` with, and what had changed.
+
+        Numbers stay as they are now, for their author may have changed them. Gives what was built otherwise then and is
+        not taken, in words, and the keys of tensors that were others.
+        """
+        plain, kept = then
+        since = {(at, name) for at, name, _ in plain} | {*map(place_of, kept)}
+        was = Built(**NOTHING_BUILT._asdict() | dict(facts) | {"tensors": dict(built)})  # of an older Weft: not known
+        others = otherwise(was, self.built(), since)
+        taken = self.take_built(built, since)
+        self.take(plain, kept)
+        return others, taken
 
     def take_built(self, tensors: Mapping[str, Tensor], but: Collection[tuple[str, str]] = ()) -> list[str]:
         """Let the model have the tensors that it had at first then; which were others. `but` these it has since."""

@@ -20,15 +20,12 @@ from weft.errors import ModelError, StorageError, TrainingError, WeftError
 from weft.nn import (
     KEEP_NUMBERS,
     NOTHING_KEPT,
-    Built,
     Kept,
     Rest,
     Unlisted,
     in_words,
     learned_by,
     make_room,
-    otherwise,
-    place_of,
 )
 from weft.plan import Settings, check_resumed
 from weft.quantities import as_size
@@ -204,7 +201,7 @@ class RunState:
                 "learned": self._learned,
                 "code": self._code,
                 "attributes": attributes,
-                "built": {"numbers": built.numbers, "sums": built.sums},
+                "built": built.facts,
                 "best_attributes": of_best,
             }
             keep, step, write_best = self._settings.checkpoint.keep, progress.step, self._best_to_write(progress)
@@ -283,29 +280,24 @@ class RunState:
         return progress
 
     def _take_unlisted(self, found: Checkpoint) -> None:
-        """Take what the model keeps besides its state_dict: what it was built with then, and what training has changed.
-
-        Numbers stay as they are now, for their author may have changed them, and are told of.
-        """
-        plain, kept = found.state.get("attributes", ()), found.part("kept.")  # of an older Weft: none
-        since = {(at, name) for at, name, _ in plain} | {*map(place_of, kept)}
-        then = Built(tensors=found.part("built."), **found.state.get("built", {"numbers": [], "sums": {}}))
+        """Take what the model keeps besides its state_dict, and tell of what it was built with otherwise then."""
+        kept = found.state.get("attributes", []), found.part("kept.")  # of an older Weft: none
+        others, taken = self._unlisted.go_on(found.state.get("built", {}), found.part("built."), kept)
         reads_alike = found.state.get("learned", self._learned) == self._learned  # else this is told
-        if reads_alike and (others := otherwise(then, self._unlisted.built(), since)):
+        if reads_alike and others:
             self._tell(
                 Notice(
                     f"the checkpoint {found.folder.name} is of a model or a loss that was built with other numbers: "
                     f"{', '.join(others)}: it goes on with those of now; if nobody changed them, build it by a seed"
                 )
             )
-        if taken := self._unlisted.take_built(then.tensors, since):
+        if taken:
             self._tell(
                 Notice(
                     f"{', '.join(map(in_words, taken))}: built with other numbers than in the checkpoint "
                     f"{found.folder.name}, whose it goes on with"
                 )
             )
-        self._unlisted.take(plain, kept)
 
     def _newest(self) -> Checkpoint | None:
         """The newest checkpoint as the first worker finds it: the others may not see its disk, and wait however long."""

@@ -28,8 +28,6 @@ from weft.nn import (
     encoder_of,
     forward_of,
     make_room,
-    otherwise,
-    place_of,
     takes_types,
 )
 from weft.plan import Settings
@@ -84,7 +82,7 @@ def save_model(
     facts |= {"widths": graph.feature_widths, "graph": known}
     facts["code"] = code_of(model)
     facts["attributes"], tensors = kept
-    facts["built"] = {"numbers": built.numbers, "sums": built.sums}
+    facts["built"] = built.facts
     tensors = {_KEPT + name: tensor for name, tensor in tensors.items()}
     tensors |= {_BUILT + name: tensor for name, tensor in built.tensors.items()}
     checkpoint.save(folder, model.state_dict() | tensors, facts)
@@ -119,11 +117,7 @@ def load_model(folder: str | Path, graph: Graph | Data | HeteroData | str | Path
     except RuntimeError as error:
         raise ModelError(f"the parameters in {folder} do not fit {settings.model.name}: {error}") from None
     with checkpoint.sensible(folder, checkpoint.MODEL):
-        unlisted, plain = Unlisted(model, {}), facts.get("attributes", ())
-        then = Built(tensors=built, **facts.get("built", {"numbers": [], "sums": {}}))  # of an older Weft: not known
-        others = otherwise(then, unlisted.built(), {(at, name) for at, name, _ in plain} | {*map(place_of, kept)})
-        unlisted.take_built(built)
-        unlisted.take(plain, kept)
+        others, _ = Unlisted(model, {}).go_on(facts.get("built", {}), built, (facts.get("attributes", []), kept))
     taken = forward_of(encoder_of(model), applied.num_features).edge_arguments()
     if "edge_weight" in taken:
         wanted.check_weights(graph, folder)
