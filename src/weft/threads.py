@@ -38,7 +38,7 @@ def processors(beside: Sequence[int] = ()) -> float:
     shared = Counter(
         1 + sum(others >> at & 1 for others in beside) for at in range(mine.bit_length()) if mine >> at & 1
     )
-    return round(min(sum(many / users for users, many in shared.items()), _quota() / (1 + len(beside))), 6)
+    return round(min(sum(many / users for users, many in shared.items()), quota() / (1 + len(beside))), 6)
 
 
 def usual_threads() -> int:
@@ -46,8 +46,8 @@ def usual_threads() -> int:
     return max(1, int(processors()))
 
 
-def _quota() -> float:
-    """What this process's control group may use of processors, and those around it."""
+def quota() -> float:
+    """What this process's control group may use of processors, and those around it; inf: all."""
     least = float("inf")
     for group, files in product(control_groups("cpu"), _QUOTAS):
         with suppress(OSError, ValueError):  # no such group here, or "max"

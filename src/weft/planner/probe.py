@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 
@@ -88,7 +89,7 @@ def _probed(world: World, pace: _Pace, tell: Tell) -> Cluster:
     tell("timing processors: one host of a machine at a time, then all")
     machines = hosts.slowest(machine())
     cores, speeds = _cores(hosts, machines, pace)
-    together = cores if len(set(machines)) == hosts.count else _together(hosts, pace)
+    together = cores if len(set(machines)) == hosts.count else _together(hosts, machines, pace)
     room = _memory(hosts, machines)
     found = tuple(
         Host(
@@ -126,7 +127,7 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
     names = [host.name for host in cluster.hosts]
     ways = _ways(hosts, names, _BRIEF, cluster)
     everyone(hosts.comm, 0.0)
-    together = hosts.sums(busy(_BRIEF.busy, hosts.processors)[0])
+    together = _together(hosts, hosts.slowest(machine()), _BRIEF)
     found = tuple(
         replace(
             host,
@@ -195,12 +196,30 @@ def _cores(hosts: Hosts, machines: list[float], pace: _Pace) -> tuple[list[float
     of_machine = {one: [r for r, m in zip(rates, machines, strict=True) if m == one] for one in machines}
     means = [sum(of_machine[one]) / len(of_machine[one]) for one in machines]
     speeds = [mean / means[0] for mean in means]
-    return cores, [1.0 if abs(speed - 1) < _SAME_SPEED else round(speed, 2) for speed in speeds]
+    speeds = [1.0 if abs(speed - 1) < _SAME_SPEED else round(speed, 2) for speed in speeds]
+    return _likely(cores, hosts, machines), speeds
 
 
-def _together(hosts: Hosts, pace: _Pace) -> list[float]:
+def _together(hosts: Hosts, machines: list[float], pace: _Pace) -> list[float]:
     """Each host's processors while all work: at the best of some times, as something else may run for a moment."""
-    return max((hosts.sums(busy(pace.busy, hosts.processors)[0]) for _ in range(pace.together)), key=sum)
+    looks = [hosts.sums(busy(pace.busy, hosts.processors)[0]) for _ in range(pace.together)]
+    return _likely(max(looks, key=sum), hosts, machines)
+
+
+def _likely(cores: list[float], hosts: Hosts, machines: list[float]) -> list[float]:
+    """What hosts' processors are, of short looks at them: a quota is known exactly, and equals of one machine get the same.
+
+    Only as far as a short look may miss: a machine that is too full gives less, others give their groups unequal weights.
+    """
+    quotas = hosts.sums(hosts.quota)
+    cores = [quota if quota * _LESS < got < quota / _LESS else got for got, quota in zip(cores, quotas, strict=True)]
+    alike = [*zip(machines, hosts.workers, quotas, strict=True)]
+    groups = [[got for got, other in zip(cores, alike, strict=True) if other == one] for one in alike]
+    means = [fmean(group) for group in groups]
+    steady = [
+        min(group) > _LESS * mean and max(group) * _LESS < mean for group, mean in zip(groups, means, strict=True)
+    ]
+    return [mean if same else got for got, mean, same in zip(cores, means, steady, strict=True)]
 
 
 def _figure(value: float) -> float:

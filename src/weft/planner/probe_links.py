@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from weft.exchange import Communicator, World
+from weft.threads import quota
 
 _STAGE = "probe"
 _LEAST, _MOST = 1 << 17, 1 << 27  # bytes between two hosts, each way
@@ -45,6 +46,7 @@ class Hosts:
         self._world, self.of_workers = world, [numbers.index(host) for host in world.hosts]
         self.comm, self.own, self.count = world.communicator("all"), self.of_workers[world.rank], len(numbers)
         self.workers, self.processors = world.workers, world.processors  # the latter: that this worker may use
+        self.quota = quota() / world.workers_here  # of them, as its control group sets it; inf: none
 
     def paired(self, pairs: list[HostPair]) -> Way:
         """A way for each pair that waits for nobody else; a host without a partner has one to itself.

@@ -17,7 +17,7 @@ from weft.exchange import Communicator, SocketTransport, Traffic, World
 from weft.memory import available_memory
 from weft.planner import KINDS, NEVER, probe, probe_cluster, probe_cluster_again
 from weft.planner.cluster import Device
-from weft.planner.probe import busy
+from weft.planner.probe import _likely, busy
 from weft.planner.probe_links import _rounds, best_of_each, kept_together, pair_bandwidths
 
 WORK = dict.fromkeys(KINDS, 1e-8) | {"overlap": 4.0}
@@ -219,6 +219,25 @@ def test_hosts_that_are_late_find_no_processor_free(monkeypatch):
     cores, _ = busy(1, 2.0)
     assert time.perf_counter() - start >= 0.5
     assert 0 < cores <= 1.05 * min(3, len(os.sched_getaffinity(0)))
+
+
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    "got, workers, quotas, machines, likely",
+    [
+        ([0.56, 0.43, 0.52, 0.48], [1] * 4, [INF, 0.5, INF, INF], [7.0] * 4, [0.52, 0.5, 0.52, 0.52]),
+        ([1.53, 0.52], [2, 2], [INF, 0.5], [7.0] * 2, [1.53, 0.5]),
+        ([0.3, 0.31], [1, 1], [0.5, 0.5], [7.0] * 2, [0.305, 0.305]),  # a machine too full for its quotas
+        ([0.3, 0.6, 0.6], [1] * 3, [INF] * 3, [7.0] * 3, [0.3, 0.6, 0.6]),  # groups of unequal weights
+        ([0.9, 0.6], [2, 1], [INF] * 2, [7.0] * 2, [0.9, 0.6]),
+        ([1.9, 2.0], [1, 1], [INF] * 2, [7.0, 8.0], [1.9, 2.0]),  # machines of their own
+    ],
+)
+def test_a_short_look_misses_some(got, workers, quotas, machines, likely):
+    hosts = SimpleNamespace(workers=workers, quota=None, sums=lambda own: quotas)
+    assert _likely(got, hosts, machines) == pytest.approx(likely)
 
 
 def test_busy_threads_and_memory():
