@@ -98,7 +98,8 @@ class Sandbox:
             _run("ip", "-n", host, "link", "set", device, "up")
         self._shape(number, self.links.get(f"h{number}", self.link))
         hold = "mount -t tmpfs tmpfs /dev/shm && exec sleep infinity"
-        self._holders.append(subprocess.Popen(["ip", "netns", "exec", host, "sh", "-c", hold]))
+        entered = ["nsenter", f"--net=/run/netns/{host}", "unshare", "--mount"]  # `ip netns exec` would hide all quotas
+        self._holders.append(subprocess.Popen([*entered, "sh", "-c", hold]))
         if self.shares:  # then all hosts are groups: one would get less beside processes that are in none
             group = self._groups[f"h{number}"] = _groups_root() / host
             _set_share(group, self.shares.get(f"h{number}"))
@@ -149,7 +150,7 @@ class Sandbox:
         return subprocess.Popen(whole, env=environment, stdin=input, stdout=output, stderr=errors, cwd=where)
 
     def holder(self, host: int) -> int:
-        """The process that holds a host's mounts (hosts are counted from 0); `ip netns exec` becomes it."""
+        """The process that holds a host's mounts (hosts are counted from 0); what begins it becomes `sleep`."""
         process = self._holders[host]
         for _ in range(200):
             with contextlib.suppress(OSError):
