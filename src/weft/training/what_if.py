@@ -38,7 +38,6 @@ class WhatIf:
         self._graph, self._settings, self._method, self._progress = graph, settings, method, progress
         self._model = encoder_of(make_model(settings, graph))
         self._depth = forward_of(self._model, graph.num_features).depth
-        self._partitions = False  # are graphs without owners partitioned?
         self._planners: dict[tuple[object, ...], Planner] = {}
 
     def answer(self, cluster: Cluster) -> Answer:
@@ -63,13 +62,13 @@ class WhatIf:
         for scaled in sizes:  # before the first one takes its time
             self._check(scaled)
         anew = self._graph.bounds is None and partitioned_anew(self._graph, cluster.workers, scaled=True)
-        here, seeds, self._partitions = float(len(cluster.hosts)), self._settings.sampling.batch_size, True
+        here, seeds = float(len(cluster.hosts)), self._settings.sampling.batch_size
         strong, weak = (Scaling(axis, None if anew else here) for axis in ("hosts", "hosts, growing batch"))
         most = objective_for(self._graph, self._settings).count("train")
         for count, scaled in zip(counts, sizes, strict=True):
             also = self.named(scaled)
             full, rest = divmod(most, seeds * scaled.workers)
-            with self._parts_for(scaled) as parts:
+            with self._parts_for(scaled, scaled=True) as parts:
                 power = scaled.power(self._on_device(scaled))
                 strong.add(count, self._scaled(parts, cluster, scaled, seeds * cluster.workers), scaled, power, also)
                 if full and not self._settings.sampling.full_graph:
@@ -140,20 +139,20 @@ class WhatIf:
 
     def _scaled(self, parts: Graph, cluster: Cluster, scaled: Cluster, batch: int, first: int | None = None) -> Planner:
         """The same for another number of hosts; of the present one it is the planner whose layers were timed already."""
-        anew = partitioned_anew(self._graph, cluster.workers, self._partitions)
+        anew = partitioned_anew(self._graph, cluster.workers, scaled=True)
         if first is not None or scaled.workers != cluster.workers or anew:
             return self._planner_for(parts, scaled, batch, first)
         return self.planner(cluster, batch)
 
     @contextmanager
-    def _parts_for(self, cluster: Cluster) -> Iterator[Graph]:
-        """The graph in a part for each worker."""
+    def _parts_for(self, cluster: Cluster, scaled: bool = False) -> Iterator[Graph]:
+        """The graph in a part for each worker; of a cluster that is `scaled`, one without owners is partitioned, too."""
         with scratch_folder() as folder:
-            yield self._partitioned(cluster, folder)
+            yield self._partitioned(cluster, folder, scaled)
 
-    def _partitioned(self, cluster: Cluster, folder: Path) -> Graph:
+    def _partitioned(self, cluster: Cluster, folder: Path, scaled: bool) -> Graph:
         graph, workers, shares = self._graph, cluster.workers, cluster.shares()
-        if not partitioned_anew(graph, workers, self._partitions):
+        if not partitioned_anew(graph, workers, scaled):
             return graph  # an unpartitioned one's owners have equal ranges of ids, as in training
         method = self._method or ("fennel" if too_large("metis", graph, parts=workers) else "metis")
         owners = allocate(graph, workers, method, seed=0, **cluster.of_parts())  # as `weft partition --cluster` does

@@ -93,6 +93,15 @@ def test_the_plan_that_settings_name_is_told_at_each_size(graph):  # noqa: F811
     assert name in link_sweep(what_if.planner(cluster(1e7), 200), cluster(1e7), what_if.named(cluster(1e7))).seconds
 
 
+def test_an_unpartitioned_graph_is_looked_at_as_it_is_trained_also_once_it_was_scaled(graph):  # noqa: F811
+    settings = Settings.of(hidden=8, fanouts=(4, 4), batch_size=100, threads=1)
+    fresh, scaled = (WhatIf(replace(graph, bounds=None), settings, "metis") for _ in range(2))
+    scaled.scaling(cluster(1e7), [1])
+    fresh, scaled = (what_if.planner(cluster(1e7), 200) for what_if in (fresh, scaled))
+    sent = [of.predict(of.space.named["gdp"], cluster(1e7)).sent for of in (fresh, scaled)]
+    assert sent[0] == sent[1]
+
+
 def test_numbers_that_half_precision_loses_are_known_where_parts_are_made(graph):  # noqa: F811
     """Of those no features are read."""
     numbers = replace(graph, features=21 * np.arange(1500, dtype=np.float32)[:, None])
@@ -219,6 +228,6 @@ def test_what_is_too_large_for_metis_is_partitioned_otherwise(graph, tmp_path, m
     monkeypatch.setattr("weft.training.what_if.too_large", lambda *_, **__: short)
     monkeypatch.setattr("weft.training.what_if.allocate", allocated)
     WhatIf(graph, Settings.of(hidden=8, threads=1))._partitioned(
-        replace(cluster(1e7), hosts=cluster(1e7).hosts[:1] * 3), tmp_path
+        replace(cluster(1e7), hosts=cluster(1e7).hosts[:1] * 3), tmp_path, scaled=False
     )
     assert methods == [method]
