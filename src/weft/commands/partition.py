@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import sys
@@ -194,7 +195,8 @@ def _identity(args: argparse.Namespace, graph: weft.Graph, choice: weft.partitio
     assert graph.path is not None
     files = {name: weft.graph.sum_of(value) for name, value in _options(args.option).items() if os.path.isfile(value)}
     of = {"weft": weft.__version__, "graph": weft.graph.read_manifest(graph.path), "flags": flags, "cluster": cluster}
-    return of | {"files": files, "method": choice.method, "weighted": choice.weighted}
+    code = weft.graph.sum_of(inspect.getfile(PARTITION_METHODS.get(choice.method)))  # a stranger's may have been edited
+    return of | {"files": files, "method": choice.method, "code": code, "weighted": choice.weighted}
 
 
 def _options(given: list[str]) -> dict[str, str]:

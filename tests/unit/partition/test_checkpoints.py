@@ -96,6 +96,17 @@ def test_another_file_in_the_place_of_an_options_is_read_anew(graph, tmp_path):
     assert partition._identity(given, graph, choice) != before
 
 
+def test_a_method_whose_file_was_edited_begins_anew(graph, tmp_path, monkeypatch):
+    given, choice = SimpleNamespace(cluster=None, option=[]), MethodChoice("fennel", "named")
+    edited = tmp_path / "method.py"
+    edited.write_text("before")
+    monkeypatch.setattr("inspect.getfile", lambda method: str(edited))
+    before = partition._identity(given, graph, choice)
+    assert partition._identity(given, graph, choice) == before
+    edited.write_text("edited")
+    assert partition._identity(given, graph, choice) != before
+
+
 def test_why_a_method_was_chosen_is_no_matter(graph):
     """It tells how much memory is free, which changes all the time."""
     given = SimpleNamespace(cluster=None, option=[])
