@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -76,6 +77,11 @@ def _partition(args: argparse.Namespace) -> int:
     names, allocations, shares = _names(args.allocations), {}, {}
     for given in names.values():  # before the first method takes its time
         _check_parts(made[given], parts) if given in made else _check_method(given)
+    if args.measured and not measured.keys() & names.keys():
+        raise ConfigError(
+            f"{args.measured} measures {', '.join(measured) or 'nothing'}, and {', '.join(names)} "
+            f"{'are' if len(names) > 1 else 'is'} compared: name one of these in it, or drop --measured"
+        )
     with weft.report.StageProgress() as progress:
         for name, given in names.items():
             if given in made:
@@ -83,15 +89,16 @@ def _partition(args: argparse.Namespace) -> int:
                 shares[name] = made[given].shares
             else:
                 allocations[name] = allocated(args, graph, given, cluster, task, progress=progress)
-        if args.measured and not measured.keys() & allocations.keys():
-            raise ConfigError(
-                f"{args.measured} measures {', '.join(measured) or 'nothing'}, and {', '.join(allocations)} "
-                f"{'are' if len(allocations) > 1 else 'is'} compared: name one of these in it, or drop --measured"
-            )
         comparer = weft.planner.Comparer(
             graph, task, cluster, slack=args.slack, batches=args.batches, threads=args.threads
         )
         comparison = comparer.compare(allocations, measured, progress, shares)
+    compared = {(one.name, plan) for one in comparison.allocations for plan in one.flows}
+    others = [
+        f"{plan} with {name}" for name, plans in measured.items() for plan in plans if (name, plan) not in compared
+    ]
+    if others:
+        print(f"note  not compared here, so left out of {args.measured}: {', '.join(others)}", file=sys.stderr)
     if args.html:
         weft.report.write_allocations(args.html, comparison)
     print(json.dumps(asdict(comparison))) if args.json else weft.report.print_allocations(comparison)

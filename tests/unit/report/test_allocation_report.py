@@ -91,6 +91,16 @@ class TestCommand:
             assert cli.main(arguments) == 2
             assert f"measures {of}, and made, metis, random are compared" in capsys.readouterr().err
 
+    def test_measurements_of_what_is_not_compared_are_told_of(self, graph, tmp_path, capsys):
+        lines = [("metis", "leap"), ("metis", "nfp"), ("fennel", "gdp")]
+        (tmp_path / "m").write_text(
+            "".join(json.dumps({"allocation": name, "plan": plan, "seconds": 1}) + "\n" for name, plan in lines)
+        )
+        arguments = ["report", "partition", str(graph.path), "metis", "--parts", "3", "--batch-size", "50"]
+        assert cli.main([*arguments, "--measured", str(tmp_path / "m")]) == 0
+        told = f"not compared here, so left out of {tmp_path / 'm'}: nfp with metis, gdp with fennel\n"
+        assert told in capsys.readouterr().err
+
     def test_names_are_looked_at_before_anything_is_allocated(self, graph, monkeypatch, capsys):
         monkeypatch.setattr("weft.commands.report.allocated", lambda *_, **__: pytest.fail("it is allocated"))
         for wrong, told in (("metsi", "metsi is neither"), (str(graph.path), "has 1 parts, not 2")):
