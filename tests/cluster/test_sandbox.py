@@ -402,7 +402,7 @@ def test_a_host_that_is_cut_off_ends_the_run(parts, tmp_path):
         box.cut(2)
         start = time.monotonic()
         errors = [worker.communicate(timeout=60)[1].decode() for worker in workers]
-    assert time.monotonic() - start < 45
+    assert time.monotonic() - start < 25
     assert all(worker.returncode == 2 for worker in workers)
     assert "worker 2 (host 2) stopped answering" in errors[0]
     assert not left()

@@ -39,6 +39,7 @@ _HEARTBEAT = 1.0  # seconds between heartbeats
 _AT_ONCE = 16  # workers that are tried to be reached
 _LINGER = 10.0  # seconds that the first worker waits for the others to find out who is missing
 _PATIENCE = 6.0  # heartbeats in which who looks for missing workers must say what it found
+_SILENCE = 8.0  # seconds in which the store must answer something
 _GRACE = 25.0  # seconds beyond the longest wait for another worker, in which one that does not hang ends by itself
 _GO_ON = "go on with --resume from the last checkpoint, if there is one"
 _ALIVE, _LOOKS, _MISSING, _INFORMED = "weft/alive", "weft/looks", "weft/missing", "weft/informed"
@@ -97,7 +98,7 @@ class Heartbeats:
 
     def __init__(self, store: dist.Store, rank: int, size: int, lost: Callable[[], None]) -> None:
         self._store, self._rank, self._size, self._lost = store, rank, size, lost
-        self._ended = threading.Event()
+        self._ended, self._answered = threading.Event(), time.monotonic()  # the latter: when the store did at last
         self._thread = threading.Thread(target=self._send, daemon=True, name="weft-alive")
         store.set(f"{_ALIVE}/{rank}", "0")  # reading a key that is not set would wait for it
         self._thread.start()
@@ -115,8 +116,10 @@ class Heartbeats:
         found: list[tuple[list[int], str]] = []
         # In a thread, as a read over a link that was cut never returns.
         search = threading.Thread(target=lambda: found.append(self._find_missing(otherwise)), daemon=True)
+        self._answered = time.monotonic()
         search.start()
-        search.join(_LINGER + (5 + _PATIENCE) * _HEARTBEAT)
+        while search.is_alive() and time.monotonic() < self._answered + _SILENCE:
+            search.join(_HEARTBEAT / 4)
         return found[0] if found else ([0], "")
 
     def _find_missing(self, otherwise: str) -> tuple[list[int], str]:
@@ -133,9 +136,9 @@ class Heartbeats:
         """Workers whose heartbeat has stopped; the first to find out looks, and tells the others through the store."""
         me, end = str(self._rank).encode(), time.monotonic() + _PATIENCE * _HEARTBEAT
         if self._store.compare_set(_LOOKS, "", me.decode()) != me:
-            while not self._store.check([_MISSING]) and time.monotonic() < end:  # `wait` would keep heartbeats waiting
+            while not self._has([_MISSING]) and time.monotonic() < end:  # `wait` would keep heartbeats waiting
                 time.sleep(_HEARTBEAT / 4)
-        if not self._store.check([_MISSING]):  # or who looked is lost too
+        if not self._has([_MISSING]):  # or who looked is lost too
             before = self._read()
             time.sleep(2.5 * _HEARTBEAT)
             after = self._read()
@@ -148,13 +151,18 @@ class Heartbeats:
         """The first worker holds the store that the others read, so it ends last."""
         others = [f"{_INFORMED}/{rank}" for rank in range(self._size) if rank not in missing]
         end = time.monotonic() + _LINGER
-        while time.monotonic() < end and not self._store.check(others):
+        while time.monotonic() < end and not self._has(others):
             time.sleep(0.1)
         time.sleep(0.5)
 
+    def _has(self, keys: list[str]) -> bool:
+        there = self._store.check(keys)
+        self._answered = time.monotonic()
+        return there
+
     def _read(self) -> list[bytes]:
         keys = [f"{_ALIVE}/{rank}" for rank in range(self._size)]
-        if self._store.check(keys):
+        if self._has(keys):
             return list(self._store.multi_get(keys))
         return [self._store.get(key) if self._store.check([key]) else b"" for key in keys]
 

@@ -1,6 +1,8 @@
 """What a worker says when it or another one can't go on: who, where, during what, and what to do."""
 
 import re
+import threading
+import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
@@ -96,6 +98,30 @@ def test_where_the_one_is_lost_that_looks_others_do(monkeypatch):
         assert [*pool.map(lambda rank: beats[rank].missing("lost"), (0, 1))] == [([2], "lost")] * 2
     for one in beats:
         one.stop()
+
+
+@pytest.mark.parametrize("silent", ["compare_set", "check", "multi_get"])
+def test_a_store_that_is_cut_off_is_not_waited_for(monkeypatch, silent):
+    monkeypatch.setattr(world_module, "_HEARTBEAT", 0.05)
+    monkeypatch.setattr(world_module, "_SILENCE", 0.4)
+    store, cut = dist.HashStore(), threading.Event()
+
+    def unanswered(*_):
+        cut.wait()
+        raise RuntimeError
+
+    class CutOff(Counted):
+        def __getattr__(self, name):
+            return unanswered if name == silent and looking else super().__getattr__(name)
+
+    looking = False
+    beats, *others = (Heartbeats(CutOff(store), rank, 3, lambda: None) for rank in (1, 0, 2))
+    for one in (beats, *others):
+        one.stop()
+    looking, begun = True, time.monotonic()
+    assert beats.missing("lost") == ([0], "")
+    assert 0.4 <= time.monotonic() - begun < 1.5
+    cut.set()
 
 
 def test_who_is_missing_is_named_with_what_was_done():
