@@ -120,6 +120,8 @@ def _check(args: argparse.Namespace, sharded: bool) -> None:
         raise ConfigError("--device cuda: on Ray processors compute; drop it, or --on")
     if sharded and args.scratch:
         raise ConfigError("--scratch: on Ray rows go to files beside --out; drop it, or --on")
+    if sharded and args.threads:
+        raise ConfigError("--threads: on Ray each task computes by one; drop it, or --on")
     if args.scratch and not args.scratch.is_dir():
         raise ConfigError(f"--scratch {args.scratch} is no folder: make it, or name another")
     if args.out.exists() and not args.overwrite:

@@ -95,6 +95,7 @@ def test_rows_beyond_the_memory_are_in_files_of_a_folder(graph, tmp_path, monkey
         ("--memory much", "memory 'much' is not a size"),
         (f"--scratch {tmp_path}/none", "none is no folder: make it, or name another"),
         (f"--on ray --out {tmp_path}/all --scratch {tmp_path}", "--scratch: on Ray rows go to files beside --out"),
+        (f"--on ray --out {tmp_path}/all", "--threads: on Ray each task computes by one; drop it, or --on"),
     ):
         assert main([*map(str, words), *more.split()]) == 2
         assert said in capsys.readouterr().err
