@@ -1942,6 +1942,17 @@ def test_vertices_without_edges_by_their_numbers_are_refused(graphs):
             weft.train(graph, make(), fanouts=(-1, -1), batch_size=4, epochs=1, evaluate_every=0)
 
 
+def test_so_they_are_where_all_sources_of_a_batch_are_destinations():
+    """On the whole graph there is nothing to refuse: its vertices have their own numbers."""
+    edges, split = np.array([[1, 1, 2, 3, 4], [1, 1, 2, 3, 4]]), np.array([0, 1, 0, 1, 0], dtype=np.int8)
+    rows = np.random.default_rng(0).random((5, WIDTH), dtype=np.float32)
+    graph = Graph.from_arrays(edges, num_vertices=5, features=rows, labels=np.arange(5) % CLASSES, split=split)
+    make = partial(Two, lambda width, out: EGConv(width, out, ["sum", "mean"], num_heads=1, num_bases=2))
+    weft.train(graph, make(), full_graph=True, epochs=1)
+    with pytest.raises(ModelError, match="gives a vertex without in-edges another row where"):
+        weft.train(graph, make(), fanouts=(-1, -1), batch_size=3, epochs=1, evaluate_every=0)
+
+
 class OverAll(nn.Module):
     """Attention over all vertices."""
 

@@ -60,8 +60,10 @@ class BlackBox(Convolution):
         Refused: one that looks further; or treats vertices without edges by their numbers, as loops up to the last edge
         do, where there are any.
         """
-        kinds = getattr(call.program.graph, "num_edge_types", 1)
-        if block.num_src == block.num_dst or not block.num_edges:
+        graph = call.program.graph
+        kinds, vertices = getattr(graph, "num_edge_types", 1), getattr(graph, "num_vertices", block.num_dst)
+        whole = block.num_src == block.num_dst and (block.num_dst == vertices or not _has_lone(block))
+        if whole or not block.num_edges:
             if block.num_edges not in self._whole:
                 self._check_held(block, lambda: _OnFew(self.conv, block, x, options(), kinds).is_of_edges(_OWN))
                 self._whole.add(block.num_edges)
@@ -69,7 +71,7 @@ class BlackBox(Convolution):
         given = frozenset(call.others), call.edge_weight, call.edge_type
         if given not in self._further:
             self._further[given] = self._looked(_OnFew(self.conv, block, x, options(), kinds))
-        if self._numbers_lone and bool((block.indptr.diff() == 0).any()):
+        if self._numbers_lone and _has_lone(block):
             raise AllRowsError(
                 f"{self.conv} gives a vertex without in-edges another row where vertices of higher numbers have edges, and "
                 f"batches number vertices otherwise",
@@ -103,6 +105,11 @@ class BlackBox(Convolution):
         with suppress(Exception):  # what fails on vertices without edges is told of where they are met
             self._numbers_lone |= not few.is_of_edges(_LONE)
         return further
+
+
+def _has_lone(block: Block) -> bool:
+    """Has it destinations without edges?"""
+    return bool((block.indptr.diff() == 0).any())
 
 
 _Pairs = tuple[tuple[int, int], ...]  # edges: source and destination
