@@ -74,8 +74,13 @@ def split_links(graph: Graph, shares: str, seed: int) -> LinkSplit:
         )
     ends = np.cumsum(parts_of_one)
     codes = _all_codes(graph)
+    if not len(codes):
+        raise InputError(
+            f"the graph has no links: none of its {graph.num_edges:,} edges joins two vertices (a loop joins none): use one "
+            f"that has some"
+        )
     pieces = [_part(codes[first : first + _CHUNK] >> 1, ends, seed) for first in range(0, len(codes), _CHUNK)]
-    part = np.concatenate([np.empty(0, dtype=np.uint8), *pieces])
+    part = np.concatenate(pieces)
     parts = {name: Links(graph.num_vertices, codes[part == SPLITS[name]]) for name in ("train", *_HELD)}
     if not len(parts["train"]):
         raise InputError(

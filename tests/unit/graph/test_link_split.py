@@ -109,5 +109,5 @@ def test_shares_that_make_no_sense_are_explained(graph, shares):
 
 def test_a_graph_without_links_is_refused():
     loops = Graph.from_arrays(np.array([[0, 1], [0, 1]]))
-    with pytest.raises(InputError, match="none of the graph's 0 links"):
+    with pytest.raises(InputError, match="the graph has no links: none of its 2 edges joins two vertices"):
         split_links(loops, "90/5/5", 0)
