@@ -59,7 +59,8 @@ using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
 
 class Links {
   public:
-    // `sockets`: one a worker, non-blocking, -1 for this worker itself. A wait without any progress ends after `timeout`.
+    // `sockets`: one a worker, non-blocking, -1 for this worker itself. A wait without any progress ends after `timeout`
+    // seconds in which this process ran: while it is stopped, as the others may be, nothing can come.
     Links(const std::vector<int> &sockets, double timeout) : timeout_(timeout), pool_(std::make_shared<Pool>()) {
         for (const int socket : sockets) peers_.push_back({socket, {}, {}, nullptr});
     }
@@ -176,7 +177,8 @@ class Links {
         open_ = false;
         std::vector<int> lost;
         nb::gil_scoped_release released;
-        auto last = Clock::now();
+        double silent = 0, most = 0; // seconds without progress, and what the last wait for some may have taken
+        auto looked = Clock::now();
         std::vector<pollfd> sockets(peers_.size(), {-1, 0, POLLIN | POLLOUT}); // of each peer; poll leaves out -1
         while (true) {
             bool moved = false, more = false;
@@ -194,15 +196,17 @@ class Links {
                 peer.wake_late();
             }
             if (!lost.empty() || !more) break;
-            if (moved) last = Clock::now();
-            const double left = timeout_ - std::chrono::duration<double>(Clock::now() - last).count();
-            if (left <= 0) {
+            const auto now = Clock::now();
+            silent = moved ? 0 : silent + std::min(most, std::chrono::duration<double>(now - looked).count());
+            looked = now;
+            if (silent >= timeout_) {
                 for (size_t p = 0; p < peers_.size(); ++p)
                     if (sockets[p].events) lost.push_back(static_cast<int>(p));
                 break;
             }
-            const auto most = static_cast<int>(std::min<double>(POLL_MS, left * 1000) + 1);
-            if (const int ready = poll(sockets.data(), sockets.size(), most); ready <= 0) {
+            const auto wait = static_cast<int>(std::min<double>(POLL_MS, (timeout_ - silent) * 1000) + 1);
+            most = wait / 1000.0;
+            if (const int ready = poll(sockets.data(), sockets.size(), wait); ready <= 0) {
                 for (pollfd &one : sockets) one.revents = POLLIN | POLLOUT; // few bytes may have come, too
                 nb::gil_scoped_acquire held;
                 if (PyErr_CheckSignals()) throw nb::python_error();

@@ -11,12 +11,16 @@ import numpy as np
 
 _HEADER = struct.Struct("=QQ")  # the number of the exchange, the bytes of the message
 _RECORD = 1 << 14  # bytes that are encrypted in one piece
+_POLL = 0.5  # seconds, at most, that one look at the sockets waits
 _NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _NOTHING = memoryview(b"")
 
 
 class EncryptedLinks:
-    """Each worker sends all others some bytes and gets some, in one call. A wait without progress ends after `timeout`."""
+    """Each worker sends all others some bytes and gets some, in one call.
+
+    A wait without progress ends after `timeout` seconds in which this process ran, as kernels/links.cpp's does.
+    """
 
     def __init__(self, sockets: Sequence[socket.socket | None], timeout: float) -> None:
         """`sockets`: one a worker, non-blocking, None for this worker itself."""
@@ -56,7 +60,8 @@ class EncryptedLinks:
     def _finish(self) -> list[int]:
         if not self._open:
             raise RuntimeError("links: nothing is under way")
-        self._open, last, poll = False, time.monotonic(), select.poll()
+        self._open, poll = False, select.poll()
+        silent, most, looked = 0.0, 0.0, time.monotonic()  # seconds without progress; of the last look, at most
         waiting, ready = set[int](), self._peers  # at first all: for some nothing is to be waited
         while True:
             moved = [peer.move_out() | peer.move_in() for peer in ready.values()]
@@ -70,12 +75,12 @@ class EncryptedLinks:
                     waiting.remove(member)
             if lost or not waiting:
                 return lost
-            if any(moved):
-                last = time.monotonic()
-            left = last + self._timeout - time.monotonic()
-            if left <= 0:
+            now = time.monotonic()
+            silent = 0.0 if any(moved) else silent + min(most, now - looked)
+            if silent >= self._timeout:
                 return sorted(waiting)
-            named = (self._members[number] for number, _ in poll.poll(1000 * left))
+            looked, most = now, min(_POLL, self._timeout - silent)
+            named = (self._members[number] for number, _ in poll.poll(1000 * most))
             ready = {member: self._peers[member] for member in named}
 
 

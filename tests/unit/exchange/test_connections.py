@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import socket
 import ssl
 import struct
@@ -216,6 +217,23 @@ def test_silence_ends_after_the_timeout(pair):
         lost, _ = links[0].finish_any()
         assert lost == [1]
         assert 0.2 < time.monotonic() - start < 5
+
+
+@EITHER
+def test_a_process_that_was_stopped_has_not_waited_meanwhile(pair):
+    """As a job whose processes are all stopped for a while, by a container's pause or a virtual machine's."""
+    with meshed(2, timeout=2.0, pair=pair) as (_, links):
+        child = os.fork()
+        if not child:
+            links[0].begin(np.ones(4, np.uint8), [0, 4])
+            os._exit(len(links[0].finish_any()[0]))
+        time.sleep(0.5)
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(2.5)
+        os.kill(child, signal.SIGCONT)
+        time.sleep(0.2)
+        links[1].begin(np.ones(4, np.uint8), [4, 0])
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_lost_workers_become_one_sentence():
