@@ -312,12 +312,12 @@ def test_tasks_of_srun_are_one_run(graphs, alone, tmp_path):
     assert far(load_file(out / "state.safetensors"), alone) < 1e-10
 
 
-def kill_when_kept(run, folder, rank, steps):
-    """Kill a worker in the middle of an epoch, once there are some checkpoints."""
+def when_kept(run, folder, rank, steps):
+    """A worker's process in the middle of an epoch, once there are some checkpoints."""
     end = time.monotonic() + 120
     while len(list(folder.glob("step-*"))) < steps and time.monotonic() < end:
         time.sleep(0.01)
-    os.kill(children_of(run.pid)[rank], signal.SIGKILL)
+    return children_of(run.pid)[rank]
 
 
 LONG = [*SETTINGS[:4], *SETTINGS[6:], "--epochs", 10, "--batch-size", 40, "--threads", 1]
@@ -338,13 +338,29 @@ def test_a_run_goes_on_by_itself_when_a_worker_is_killed(graphs, tmp_path, undis
     more = ["--checkpoint", kept, "--checkpoint-every", 2, "--keep", 100, "--max-restarts", 1]
     more += ["--min-workers", 2] if fewer else []
     run = Running(["weft", "train", graphs / "parts-3", *LONG, *more, "--out", tmp_path / "model"])
-    kill_when_kept(run, kept, 1, steps=3)
+    os.kill(when_kept(run, kept, 1, steps=3), signal.SIGKILL)
     told, errors = run.communicate(timeout=200)
     assert run.returncode == 0, errors
     assert "worker 1 was killed by SIGKILL" in errors
     assert f"restart 1 of 1: {2 if fewer else 3} workers go on from {kept / 'step-'}" in errors
     assert "going on from" in told
     assert far(load_file(tmp_path / "model" / "state.safetensors"), undisturbed) <= (1e-10 if fewer else 0.0)
+
+
+def test_a_run_goes_on_by_itself_when_workers_that_are_well_have_lost_each_other(graphs, tmp_path, undisturbed):
+    """One is stopped for longer than the others wait for it, and then finds nobody."""
+    kept = tmp_path / "kept"
+    more = ["--checkpoint", kept, "--checkpoint-every", 2, "--max-restarts", 1, "--timeout", 3]
+    run = Running(["weft", "train", graphs / "parts-3", *LONG, *more, "--out", tmp_path / "model"])
+    victim = when_kept(run, kept, 1, steps=3)
+    os.kill(victim, signal.SIGSTOP)
+    time.sleep(9)
+    os.kill(victim, signal.SIGCONT)
+    _, errors = run.communicate(timeout=200)
+    assert run.returncode == 0, errors
+    assert "worker 1 (host 0) stopped answering during" in errors
+    assert f"restart 1 of 1: 3 workers go on from {kept / 'step-'}" in errors
+    assert far(load_file(tmp_path / "model" / "state.safetensors"), undisturbed) == 0.0
 
 
 def test_restarts_that_can_go_on_from_nowhere_are_refused(graphs, capsys):

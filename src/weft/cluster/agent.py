@@ -4,7 +4,7 @@ import json
 import signal
 import sys
 
-from weft.cluster.crew import Crew
+from weft.cluster.crew import LOST_OTHERS, Crew
 from weft.cluster.forks import end_with, forkable
 from weft.cluster.launcher import nothing_to_check
 from weft.errors import WeftError
@@ -27,7 +27,9 @@ def main() -> int:
     except WeftError as error:
         print(f"weft: {error}", file=sys.stderr)
         return 2
-    return LOST if lost else code
+    if lost is None:
+        return code
+    return LOST if lost else LOST_OTHERS
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from weft.exchange import STORE_SOCKET
 from weft.memory import MORE_PROCESSES
 from weft.stopping import heard
 
+LOST_OTHERS = os.EX_TEMPFAIL  # the exit code of workers of Weft's launchers that no longer hear each other; told as 2
 GRACE = 15.0  # seconds that the others get to end by themselves once one has failed
 _LOOK = 0.05  # seconds between looks at who has ended
 _PATIENCE = 1.0  # seconds that a worker gets to say why it ends, after others have missed it
@@ -158,9 +159,10 @@ class Crew:
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
-    def wait(self, grace: float) -> tuple[int, int]:
+    def wait(self, grace: float) -> tuple[int, int | None]:
         """Wait until all have ended; gives the first failure's code, and how many workers were lost (not just stopped).
 
+        None: the run is not lost. 0: they are all well, and have only lost each other.
         Once one is lost, the others get so many seconds to find out about it and to say so.
         """
         first, end = 0, float("inf")
@@ -173,7 +175,9 @@ class Crew:
                     first = self._failed(worker, worker.code)
                     end = time.monotonic() + (grace if self._is_lost(worker) else GRACE)
         hung = sum(worker.code is None for worker in self._workers)  # though others have given up
-        return first, 0 if self._signals or not first else sum(map(self._is_lost, self._workers)) or hung
+        lost = sum(map(self._is_lost, self._workers)) or hung
+        parted = all(worker.code in (0, LOST_OTHERS) for worker in self._workers)
+        return first, lost if first and not self._signals and (lost or parted) else None
 
     def _start_first(self, place: Mapping[str, str]) -> None:
         if self._store is None:
@@ -207,7 +211,7 @@ class Crew:
     def _failed(self, worker: _Worker, code: int) -> int:
         """Say it if a signal ended a worker, sent here or not; the run's exit code."""
         if code >= 0:
-            return code
+            return 2 if code == LOST_OTHERS else code
         name = signal.Signals(-code).name
         if -code in self._signals:
             print(f"weft: stopped by {name}", file=sys.stderr, flush=True)

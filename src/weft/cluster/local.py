@@ -45,4 +45,4 @@ def _start(imported: bool, request: Request, last: bool) -> tuple[int, int | Non
     (workers,) = places([request.workers], _RUN | run)
     with Crew(request.arguments, workers, imported, store=store.detach()) as crew:
         code, lost = crew.wait(GRACE if last else 0.0)
-    return code, request.workers - lost if lost else None
+    return code, None if lost is None else request.workers - lost

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 import weft.graph
 from weft.cluster import ray_host
 from weft.cluster.agent import LOST
-from weft.cluster.crew import GRACE, Errors, Lines
+from weft.cluster.crew import GRACE, LOST_OTHERS, Errors, Lines
 from weft.cluster.launcher import Launcher, Request, started_again
 from weft.cluster.ray_joining import joined_ray, nodes_of, ray_errors
 from weft.errors import ClusterError, ConfigError, reason_of
@@ -393,10 +393,11 @@ class RunningHosts:
         for host in hung if first != LOST and not self._signals else ():
             print(f"weft: {host.title} does not answer", file=sys.stderr, flush=True)
             self.gone.add(host.node)
-        lost = bool(hung) or any(host.code == LOST for host in self._hosts)
+        codes = {host.code for host in self._hosts if host.code != 0}
+        lost = bool(hung) or LOST in codes or codes == {LOST_OTHERS}
         if hung and self._signals:
             return 128 + self._signals[0], False
-        return first, lost and not self._signals
+        return 2 if first == LOST_OTHERS else first, lost and not self._signals
 
     def _look(self, host: Running, call: Any) -> None:
         try:

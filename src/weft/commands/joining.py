@@ -55,8 +55,10 @@ def joined(way: ParallelSettings | argparse.Namespace) -> Iterator[weft.exchange
     except Exception as error:
         if not (isinstance(error, ClusterError) or is_shortage(error)):
             raise
-        print(f"weft: {world.explain(error)}", file=sys.stderr, flush=True)
-        os._exit(2)  # other threads may wait in the midst of an exchange until its timeout
+        told = world.explain(error)
+        print(f"weft: {told}", file=sys.stderr, flush=True)
+        again = "WEFT_LAUNCHER" in os.environ and isinstance(told, weft.exchange.SilentWorkersError)
+        os._exit(weft.cluster.LOST_OTHERS if again else 2)  # other threads may wait in an exchange until its timeout
     finally:
         world.leave()
 

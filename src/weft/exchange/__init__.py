@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Portion,
         Recorded,
         Recorder,
+        SilentWorkersError,
         SocketTransport,
         Traffic,
         bytes_of,

@@ -131,6 +131,16 @@ def test_a_worker_that_is_killed_is_named_and_ends_the_others(command, capfd):
     assert told.count("\n") == 1
 
 
+@pytest.mark.parametrize("codes, told", [("75 75 0", (2, 0)), ("75 2 75", (2, None)), ("75 1 75", (2, 1))])
+def test_workers_that_are_well_and_lost_each_other_may_begin_again_but_not_behind_a_mistake(command, codes, told):
+    command(
+        "import os, sys, time; rank = int(os.environ['RANK']); time.sleep(rank / 5)\n"
+        f"sys.exit({list(map(int, codes.split()))}[rank])"
+    )
+    with Crew((), places(3), imported=False, module="stand_in") as crew:
+        assert crew.wait(grace=5) == told
+
+
 def test_the_port_where_workers_meet_is_kept_for_the_first_one(command, monkeypatch):
     """Or two runs that start at one moment would meet there."""
     command("""import os, socket

@@ -10,12 +10,12 @@ import time
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from fake_ray import FakeRay, RayError, installed
+from fake_ray import FakeRay, Handle, RayError, installed
 
 from weft import cli
 from weft.cluster import Request, called, ray_host, ray_tasks
 from weft.cluster.crew import Lines
-from weft.cluster.ray import evenly
+from weft.cluster.ray import Running, RunningHosts, evenly
 from weft.errors import ClusterError, ConfigError
 from weft.graph import communities
 from weft.plugins import LAUNCHERS
@@ -305,6 +305,14 @@ def test_a_lost_node_is_replaced_by_those_that_are_left(capfd, weft, graph, monk
     assert [actor.node for actor in fake.actors] == ["127.0.0.1", "127.0.0.2", "127.0.0.1"]
     weft(*train(graph, *more, "--out", tmp_path / "local"), check=True)
     assert len({(tmp_path / name / "state.safetensors").read_bytes() for name in ("ray", "local")}) == 1
+
+
+@pytest.mark.parametrize("codes, told", [((75, 75), (2, True)), ((75, 2), (2, False)), ((75, 1), (2, True))])
+def test_hosts_that_only_lost_each_other_may_begin_again_but_not_behind_a_mistake(monkeypatch, codes, told):
+    fake = installed(monkeypatch, TWO)
+    made = [SimpleNamespace(look=lambda seconds, code=code: ([], code)) for code in codes]
+    hosts = [Running(Handle(one, "127.0.0.1"), "127.0.0.1", []) for one in made]
+    assert RunningHosts(fake, hosts).wait(0.0) == told
 
 
 def test_what_a_killed_command_left_to_show_its_folder_is_removed(tmp_path, monkeypatch):
