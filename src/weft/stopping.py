@@ -1,13 +1,15 @@
 """Signals that would kill a command end it in a sentence instead, as Ctrl-C does; a run ends after the batch in hand."""
 
 import signal
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
 _DEADLY = (signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 SIGNALS = (signal.SIGINT, *_DEADLY)
+_SHOW_CURSOR = "\x1b[?25h"  # a progress bar has hidden it, and would not show it again
 
 
 def heard() -> tuple[signal.Signals, ...]:
@@ -85,12 +87,33 @@ def killable() -> None:
 @contextmanager
 def waiting() -> Iterator[None]:
     """Within it Ctrl-C kills this process: it waits for others in compiled code, where Python's handler is not called."""
-    before = signal.getsignal(signal.SIGINT)
-    ours = threading.current_thread() is threading.main_thread() and before is signal.default_int_handler
-    if ours:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    main = threading.current_thread() is threading.main_thread()
+    ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    with _killed_by([signal.SIGINT] if ours else []):
+        yield
+
+
+@contextmanager
+def computing() -> Iterator[None]:
+    """Within it signals kill a command at once: a library computes in compiled code, for minutes on a large graph.
+
+    To others that use Weft (scripts, notebooks, threads) nothing changes: they keep what they hold.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    command = main and signal.getsignal(signal.SIGTERM) is _stop
+    ours = [one for one in SIGNALS if signal.getsignal(one) in (_stop, signal.default_int_handler)] if command else []
+    if ours and sys.stderr.isatty():
+        sys.stderr.write(_SHOW_CURSOR)
+        sys.stderr.flush()
+    with _killed_by(ours):
+        yield
+
+
+@contextmanager
+def _killed_by(signums: Sequence[signal.Signals]) -> Iterator[None]:
+    before = {signum: signal.signal(signum, signal.SIG_DFL) for signum in signums}
     try:
         yield
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, before)
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -2,7 +2,10 @@
 
 import ctypes
 import errno
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,6 +15,7 @@ from weft.errors import ClusterError, ConfigError, StorageError
 from weft.graph import SPLITS, Graph
 from weft.partition import PartitionGoal, UndirectedGraph, allocate, libraries, measure, undirected_graph
 from weft.partition.methods import kaminpar, metis, mtkahypar
+from weft.stopping import stopping
 
 LIBRARIES = [method for method in ("metis", "kaminpar", "mtkahypar") if method in INSTALLED]
 
@@ -64,6 +68,40 @@ def test_metis_that_is_stopped_is_told(monkeypatch):
     monkeypatch.setattr(pymetis, "part_graph", stopped)
     with pytest.raises(ClusterError, match="METIS stopped without a result, by SIGTERM or an error of its own"):
         allocate(grid()[0], 3, "metis")
+
+
+def heard_within(allocating):
+    """How SIGINT and SIGTERM end a process while a library computes."""
+    found = []
+
+    def looked(*given, **more):
+        found.extend(signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM))
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        allocating(looked)
+    return found
+
+
+@pytest.mark.parametrize("method", sorted({"metis", "kaminpar"} & set(LIBRARIES)))
+def test_a_command_is_killed_while_a_library_computes_and_a_notebook_is_not(monkeypatch, method):
+    """No handler of Python's is called then; who interrupts a notebook's cell must keep the others' results."""
+
+    def allocating(looked):
+        if method == "metis":
+            monkeypatch.setattr(import_module("pymetis"), "part_graph", looked)
+        else:
+            monkeypatch.setattr(import_module("kaminpar"), "load_graph", looked)
+        allocate(grid()[0], 3, method)
+
+    usual = [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)]
+    assert heard_within(allocating) == usual
+    with stopping():
+        assert heard_within(allocating) == [signal.SIG_DFL] * 2
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(heard_within, allocating).result()[1] != signal.SIG_DFL
+        assert signal.getsignal(signal.SIGTERM) not in (signal.SIG_DFL, usual[1])
+    assert [signal.getsignal(signum) for signum in (signal.SIGINT, signal.SIGTERM)] == usual
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -12,6 +12,7 @@ from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part
 from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
+from weft.stopping import computing
 
 _LARGE = 1 << 21  # edges, from where KaMinPar works on a compressed graph and in its fast way: half the memory, as good
 
@@ -54,7 +55,8 @@ class KaminparGraph:
             file = folder / "graph.parhip"
             write_parhip(file, undirected)
             del undirected
-            loaded = module.load_graph(str(file), module.GraphFileFormat.PARHIP, compress=large)
+            with computing():
+                loaded = module.load_graph(str(file), module.GraphFileFormat.PARHIP, compress=large)
             file.unlink()
         return cls(module, loaded, weights, large)
 
@@ -63,10 +65,11 @@ class KaminparGraph:
         module, limits = self.module, most_a_part(self.weights, goal)
         module.reseed(goal.seed & SEEDS)
         instance = module.KaMinPar(goal.threads, module.fast_context() if self.large else module.default_context())
-        if limits is None:
-            owners = instance.compute_partition(self.loaded, goal.parts, goal.balance.imbalance)
-        else:
-            owners = instance.compute_partition(self.loaded, max_block_weights=limits)
+        with computing():
+            if limits is None:
+                owners = instance.compute_partition(self.loaded, goal.parts, goal.balance.imbalance)
+            else:
+                owners = instance.compute_partition(self.loaded, max_block_weights=limits)
         return np.asarray(owners, dtype=np.int32)
 
 

@@ -11,6 +11,7 @@ from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, import_library, printing_on_stderr, scaled_to
 from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
+from weft.stopping import computing
 
 
 class MetisMethod(PartitionMethod):
@@ -31,7 +32,7 @@ class MetisMethod(PartitionMethod):
         wanted = None if goal.shares is None else goal.targets.tolist()
         inputs = _inputs(pymetis, undirected_graph(graph, goal))
         try:
-            with printing_on_stderr():  # such as that a part is to have no vertices
+            with printing_on_stderr(), computing():  # such as that a part is to have no vertices
                 _, owners = pymetis.part_graph(goal.parts, **inputs, tpwgts=wanted, recursive=False, options=options)
         except RuntimeError as error:  # it takes SIGTERM for one of its own
             raise ClusterError(

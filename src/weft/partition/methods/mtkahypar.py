@@ -12,6 +12,7 @@ from weft.partition.goal import PartitionGoal
 from weft.partition.libraries import SEEDS, folder_for, import_library, most_a_part, scaled_to
 from weft.partition.methods import PartitionMethod
 from weft.partition.undirected import UndirectedGraph, undirected_graph
+from weft.stopping import computing
 
 _CHUNK = 1 << 22  # edges at a time
 
@@ -35,9 +36,12 @@ class MtkahyparMethod(PartitionMethod):
             file = folder / "graph.metis"
             write_metis(file, undirected)
             del undirected
-            loaded = start.graph_from_file(str(file), context, module.FileFormat.METIS)
+            with computing():
+                loaded = start.graph_from_file(str(file), context, module.FileFormat.METIS)
             file.unlink()
-        return np.asarray(loaded.partition(context).get_partition(), dtype=np.int32)
+        with computing():
+            owners = loaded.partition(context).get_partition()
+        return np.asarray(owners, dtype=np.int32)
 
 
 def _context(weights: np.ndarray, goal: PartitionGoal) -> tuple[ModuleType, Any, Any]:
