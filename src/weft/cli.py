@@ -100,6 +100,7 @@ def _ran(argv: list[str]) -> int:
 
 
 _ERRORS = 2  # the standard error
+_NOT_TEMPORARY = "No usable temporary directory"  # as Python says it, to PyTorch when that is imported too
 
 
 class _Unwritten(OSError):
@@ -160,6 +161,8 @@ def _why_not(error: OSError) -> str:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         who, limit = ("process", "ulimit -n") if error.errno == errno.EMFILE else ("machine", "sysctl fs.file-max")
         return f"this {who} has as many open files and connections as it may: raise {limit}"
+    if error.filename is None and _NOT_TEMPORARY in str(error):
+        return "no folder for temporary files (/tmp, /var/tmp, or this one): mount one there, or set TMPDIR to another"
     if error.filename is not None and error.errno in (errno.ENAMETOOLONG, errno.ELOOP):
         return f"{error.strerror}: {error.filename}"
     if error.filename is not None and isinstance(error, PermissionError):

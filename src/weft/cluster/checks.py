@@ -15,7 +15,7 @@ from typing import Literal
 
 import weft.planner
 import weft.training
-from weft.cluster.worker_facts import NO_LIMIT, WorkerFacts
+from weft.cluster.worker_facts import NO_LIMIT, NOWHERE, WorkerFacts
 from weft.errors import ClusterError, WeftError
 from weft.exchange import World
 from weft.graph import Graph, room_for
@@ -55,7 +55,7 @@ def checkup(
     opened, wrong = _opened(world, graph)
     facts = WorkerFacts.found(world, opened, wrong, settings.parallel.ports).of_all(world)
     findings = [*judged(facts, settings)]
-    if any(one.out_of_reach for one in facts):
+    if any(one.out_of_reach or one.temporary == NOWHERE for one in facts):  # PyG needs the latter
         return findings
     if world.size > 1:
         links = [*_links(world, tell)]
@@ -264,6 +264,9 @@ def _limits(one: WorkerFacts, workers: int, mates: int) -> Finding | None:
 
 
 def _temporary(one: WorkerFacts, workers: int, mates: int) -> Finding:
+    if one.temporary == NOWHERE:
+        remedy = "mount a folder at /tmp, or set TMPDIR to one: nothing can be trained without"
+        return Finding("temporary files", "", "no folder for them", "bad", remedy)
     found = f"{_about(one.temporary)} free"
     if one.temporary >= _TEMPORARY:
         return Finding("temporary files", "", found)

@@ -20,7 +20,7 @@ from weft.graph import Graph
 from weft.memory import available_memory
 from weft.quantities import port_range
 
-NO_LIMIT = -1
+NO_LIMIT = NOWHERE = -1
 _REACHED_WITHIN = 10.0  # seconds; a connection takes a few round trips
 
 
@@ -37,7 +37,7 @@ class WorkerFacts:
     files: int  # that it may have open; NO_LIMIT: any number
     file_size: int  # bytes that a file may have
     address_space: int  # bytes that it may map
-    temporary: int  # bytes that are left where temporary files go
+    temporary: int  # bytes that are left where temporary files go; NOWHERE: no folder can be written to
     # Of those that may be listened at, but for those in use; NO_LIMIT: any, or it is for the host's first worker to look.
     free_ports: int
     secret: bool  # was it given the run's?
@@ -62,7 +62,7 @@ class WorkerFacts:
             files=_limit(resource.RLIMIT_NOFILE),
             file_size=_limit(resource.RLIMIT_FSIZE),
             address_space=_limit(resource.RLIMIT_AS),
-            temporary=shutil.disk_usage(tempfile.gettempdir()).free,
+            temporary=_temporary(),
             free_ports=_free(ports) if world.hosts.index(world.hosts[world.rank]) == world.rank else NO_LIMIT,
             secret=given_secret() is not None,
             versions=_versions(),
@@ -90,6 +90,13 @@ class WorkerFacts:
 def _limit(kind: int) -> int:
     soft, _ = resource.getrlimit(kind)
     return NO_LIMIT if soft == resource.RLIM_INFINITY else soft
+
+
+def _temporary() -> int:
+    try:
+        return shutil.disk_usage(tempfile.gettempdir()).free
+    except FileNotFoundError:
+        return NOWHERE
 
 
 def _free(ports: str | None) -> int:

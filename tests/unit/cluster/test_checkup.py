@@ -66,6 +66,7 @@ def test_all_is_well():
         ("open files", {"files": 64}, "64, need 280", "ulimit -n", "bad"),
         ("limits", {"file_size": 1024}, "files' size (ulimit -f) 1 KiB", "lift", "warning"),
         ("temporary files", {"temporary": 1 << 20}, "about 1 MiB free", "TMPDIR", "warning"),
+        ("temporary files", {"temporary": -1}, "no folder for them", "TMPDIR", "bad"),
         ("ports", {"free_ports": 2}, "2 more of --ports", "name more", "warning"),
         ("secret", {"secret": False}, "agreed on at MASTER_ADDR", "WEFT_SECRET_FILE", "warning"),
     ],

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -266,6 +267,19 @@ def test_paths_with_brackets_are_shown_as_they_are(tmp_path, capsys):
     assert cli.main([*words, "--epochs", "1"]) == 0
     assert cli.main([*words, "--epochs", "2", "--resume"]) == 0
     assert f"note  going on from {kept}/step-" in capsys.readouterr().out
+
+
+def test_no_folder_for_temporary_files_is_a_sentence(monkeypatch, tmp_path, capsys):
+    """As in a container whose root is read-only; `weft doctor` tells of it in its table."""
+    communities(tmp_path / "g", vertices=60, edges=300, width=3, classes=2, block=30)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc"])
+    monkeypatch.setattr(info, "run", lambda args: len(tempfile.gettempdir()))
+    assert cli.main(["info", "g"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("weft: no folder for temporary files (/tmp, ") and told.count("\n") == 1
+    assert cli.main(["doctor", str(tmp_path / "g")]) == 1
+    assert "no folder for them" in capsys.readouterr().out
 
 
 def test_a_name_that_is_too_long_is_a_sentence(capsys):
