@@ -13,6 +13,7 @@ from weft.graph.feature_tables import FeatureTable
 from weft.graph.graph import Graph
 from weft.graph.importing import import_graph
 from weft.graph.source import Source
+from weft.graph.storage import check_free
 from weft.keys import Stream, generator, key
 
 _CHUNK = 1 << 22
@@ -35,7 +36,8 @@ def rmat(
     progress: ProgressCallback | None = None,
 ) -> Graph:
     """An R-MAT graph of directed edges, with random features (if width > 0), labels and a split."""
-    _check(vertices, edges, train, classes)
+    _check(vertices, edges, train, classes, width)
+    _check_room(out, vertices, edges, width)
     if min(skew) < 0 or sum(skew) > 1:
         raise ConfigError(
             f"skew {skew} is not possible: the shares of three quarters must be positive and sum to at most 1"
@@ -98,6 +100,7 @@ def communities(
         seed=seed,
         threads=threads,
     )
+    _check_room(out, vertices, edges, width)
     import_graph(source, out, EdgeOptions(), overwrite=overwrite, progress=progress)
     return Graph.open(out)
 
@@ -117,7 +120,7 @@ def communities_source(
     threads: int = 1,
 ) -> Source:
     """The graph of `communities` as it is made, edges a piece at a time."""
-    _check(vertices, edges, train, classes)
+    _check(vertices, edges, train, classes, width)
     if in_block < 0 or in_class < 0 or in_block + in_class > 1:
         raise ConfigError(f"in_block = {in_block} and in_class = {in_class} must be positive and sum to at most 1")
     random = _random(seed, 0)
@@ -199,12 +202,18 @@ def _share_inside(vertices: int, skew: tuple[float, float, float]) -> float:
     return sum(shares.values())
 
 
-def _check(vertices: int, edges: int, train: float, classes: int) -> None:
-    if not 1 <= vertices < 1 << 31 or edges < 0:
+def _check(vertices: int, edges: int, train: float, classes: int, width: int) -> None:
+    if not 1 <= vertices < 1 << 31 or edges < 0 or width < 0:
         raise ConfigError(
-            f"{vertices} vertices and {edges} edges are not possible: give 1 to 2^31 - 1 vertices, edges >= 0"
+            f"{vertices} vertices of {width} features and {edges} edges are not possible: give 1 to 2^31 - 1 vertices, "
+            f"edges >= 0, a width >= 0"
         )
-    if not 0 < train <= 1 or classes < 1:
+    if not 0 < train <= 1 or not 1 <= classes < 1 << 31:
         raise ConfigError(
-            f"train = {train}, classes = {classes}: train is a share above 0 and at most 1, classes at least 1"
+            f"train = {train}, classes = {classes}: train is a share above 0 and at most 1, classes 1 to 2^31 - 1"
         )
+
+
+def _check_room(out: Path, vertices: int, edges: int, width: int) -> None:
+    """Refuse more than the disk holds before edges are drawn, which may take forever."""
+    check_free("the graph", 8 * vertices + 4 * (edges + width * vertices), out, Path(out).absolute())

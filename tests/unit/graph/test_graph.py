@@ -219,9 +219,19 @@ def test_generating_nonsense_is_refused(tmp_path, capsys):
     with pytest.raises(ConfigError, match="next to no edge would fall among them"):
         rmat(tmp_path / "g", vertices=2**12 + 1, edges=5, skew=(0, 0.001, 0.001))
     assert rmat(tmp_path / "g", vertices=1024, edges=5, skew=(0, 0, 0)).num_edges == 5
-    assert rmat(tmp_path / "h", vertices=1000, edges=5, skew=(0, 0.5, 0.5)).num_edges == 5
+    assert rmat(str(tmp_path / "h"), vertices=1000, edges=5, skew=(0, 0.5, 0.5)).num_edges == 5
     assert main(["generate", "communities", str(tmp_path / "g"), "--train", "2"]) == 2
     assert "train = 2.0" in capsys.readouterr().err
+    nonsense = {
+        "--width=-1": "of -1 features and 500 edges are not possible",
+        "--classes=3000000000": "classes 1 to 2^31 - 1",
+        "--edges=99999999999999999999": "the graph takes",  # more than any disk holds
+    }
+    for kind in ("rmat", "communities"):
+        for flag, told in nonsense.items():
+            small = ["--vertices=100", "--edges=500", "--width=4"]
+            assert main(["generate", kind, str(tmp_path / "no"), *small, flag]) == 2
+            assert told in capsys.readouterr().err
 
 
 def test_a_graph_prints_in_a_line_and_knows_its_splits():
