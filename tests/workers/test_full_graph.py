@@ -14,6 +14,7 @@ from steps import run
 from test_exact import compare, kind_of
 from test_many_workers import far
 from torch_geometric.nn import RGATConv
+from torch_geometric.nn.models import GraphSAGE
 
 from weft.graph import Graph, HeteroFeatures, communities
 from weft.keys import seeded
@@ -247,6 +248,24 @@ def test_by_the_command_resumed_by_another_plan(weft, tmp_path):
     assert "epoch 3, batch 1" in done.stdout
     one, two = (load_file(tmp_path / name / "state.safetensors") for name in ("one", "two"))
     assert far(one, two) < 1e-10
+
+
+def test_a_run_that_computes_halos_again_is_trained_longer_to_the_same_bits(ranks, tmp_path):
+    """Inputs that are worth fetching are the same of a short run: sums have the same parts."""
+    whole = communities(tmp_path / "whole", vertices=400, edges=1600, width=60, classes=4, train=0.5)
+    write_partitioned(whole, allocate(whole, 2, "metis"), 2, tmp_path / "parts")
+
+    def losses(world, graph, folder, epochs, resume=False):
+        with seeded(1):
+            model = GraphSAGE(60, 8, 3, 4)
+        usual = {"full_graph": True, "plan": "halo", "replicate": True, "lr": 0.01, "threads": 1, "evaluate_every": 0}
+        chosen = Settings.of(**usual, checkpoint=folder, epochs=epochs, resume=resume)
+        return [epoch["loss"] for epoch in Trainer(graph, model, chosen, world=world).fit().history]
+
+    graph = Graph.open(tmp_path / "parts")
+    at_once = ranks(2, losses, graph, tmp_path / "at-once", 40)
+    ranks(2, losses, graph, tmp_path / "longer", 4)
+    assert ranks(2, losses, graph, tmp_path / "longer", 40, True) == at_once
 
 
 class OfRelations(torch.nn.Module):

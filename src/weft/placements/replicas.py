@@ -2,6 +2,7 @@
 
 A row of depth k that comes from its owner moves in every epoch, forth and back. To compute it here takes the rows of its
 neighbours: inputs come once in a run, rows of the depths between come in every epoch, where they are not here anyway.
+How long a run is does not count: trained longer, it must add up the same sums in the same order.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +13,16 @@ from weft.graph import ranges, running_sum, vertex_ranges
 from weft.sampling import Topology
 
 _AT_ONCE = 1 << 22  # edges that are looked at together
+_PAYS_WITHIN = 10  # epochs, of any run: inputs that are fetched for it
 
 
 def vertices_to_replicate(
-    graph: Topology, span: tuple[int, int], costs: Sequence[tuple[float, float]], epochs: int
+    graph: Topology, span: tuple[int, int], costs: Sequence[tuple[float, float]], epochs: int = _PAYS_WITHIN
 ) -> dict[int, np.ndarray]:
     """By depth of rows (1: after the first layer): which vertices, [vertices] bool, a worker computes besides its own.
 
     `span`: its own ones. `costs`: floats that a row pulled into each layer moves: of the first in all, of others in an
-    epoch.
+    epoch. `epochs`: by whose end no more has moved than without.
     """
     vertices = len(graph.indptr) - 1
     own = np.zeros(vertices, dtype=bool)

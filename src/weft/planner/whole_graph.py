@@ -64,10 +64,8 @@ class WholeGraph(Space):
         costs = row_costs(met, graph.features)
         # May near halos be computed again?
         again = size > 1 and "replicated" in self.choices["topology"] and True in self.choices["replicate"]
-        epochs = {False: 0} | ({True: self.task.epochs} if again else {})
-        self.counts = {
-            ("all", way): count_graph(graph, self.workers, costs, self._needed, of) for way, of in epochs.items()
-        }
+        ways = (False, True) if again else (False,)
+        self.counts = {("all", way): count_graph(graph, self.workers, costs, self._needed, way) for way in ways}
         stay = rows_that_stay(met) if self.passage.as_they_are else 0
         once = (merges_once(graph, one.convolution, one.wide) for one in met[:stay])
         self.of_inputs = sum(1 for _ in takewhile(bool, once))
@@ -279,14 +277,14 @@ def needed_on_graph(task: Task, workers: Workers) -> np.ndarray | None:
 
 
 def count_graph(
-    graph: Graph, workers: Workers, costs: RowCosts, needed: np.ndarray | None = None, epochs: int = 0
+    graph: Graph, workers: Workers, costs: RowCosts, needed: np.ndarray | None = None, replicate: bool = False
 ) -> Counts:
     """The figures of the whole graph as one batch, of every worker's vertices with all their neighbours.
 
-    `needed`: by the loss. `epochs`: of a run in which near halos are computed again; 0: they are not.
+    `needed`: by the loss. `replicate`: are near halos computed again?
     """
     sampler = NeighborSampler(graph, [-1] * len(costs))
-    batches = [_Part(graph, workers, costs, worker, sampler, epochs).batch() for worker in workers.here]
+    batches = [_Part(graph, workers, costs, worker, sampler, replicate).batch() for worker in workers.here]
     for worker, batch in zip(workers.here, batches, strict=True):
         batch.needed = {} if needed is None else {OWNER: needed[worker]}
     return Counts.of([[batch] for batch in batches], np.ones(1), float(graph.num_vertices), workers.gather)
@@ -296,7 +294,7 @@ class _Part:
     """One worker's part of the graph."""
 
     def __init__(
-        self, graph: Graph, workers: Workers, costs: RowCosts, worker: int, sampler: NeighborSampler, epochs: int
+        self, graph: Graph, workers: Workers, costs: RowCosts, worker: int, sampler: NeighborSampler, replicate: bool
     ) -> None:
         owners = workers.owners
         members = Members(owners, owners, range(owners.size), worker, sorted(workers.near[worker]))
@@ -304,7 +302,7 @@ class _Part:
         self._traversal.once = True
         span = int(owners.bounds[worker]), int(owners.bounds[worker + 1])
         self._own = np.arange(*span, dtype=graph.indices.dtype)
-        self._copies = vertices_to_replicate(graph, span, costs, epochs) if epochs else {}
+        self._copies = vertices_to_replicate(graph, span, costs) if replicate else {}
         self._held = np.where(np.arange(owners.size) == worker, float(len(self._own)), 0.0)
 
     def batch(self) -> CountedBatch:

@@ -260,8 +260,8 @@ class ManyWorkers(TrainingTeam):
         found = [make(comm) for comm in self.ahead]
         if plan.replicate:
             first, end = owners.bounds[self.comm.rank : self.comm.rank + 2].tolist()
-            team, epochs = found[0].team, settings.optimisation.epochs
-            team.besides = vertices_to_replicate(graph, (first, end), team.costs, epochs)
+            team = found[0].team
+            team.besides = vertices_to_replicate(graph, (first, end), team.costs)
         return found
 
     def evenness(self) -> SeedBalance:
