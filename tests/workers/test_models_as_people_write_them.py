@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from quick import some
+from safetensors.torch import load_file
 from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch_geometric.nn import (
@@ -1174,6 +1175,56 @@ def test_a_run_with_batch_normalisation_goes_on_as_if_it_had_not_stopped(ranks, 
     for (figures, state), (figures_again, again) in zip(whole, resumed, strict=True):
         assert figures == figures_again
         assert all(torch.equal(state[name], again[name]) for name in state)
+
+
+OF_BATCHES = {"fanouts": (-1, -1), "batch_size": 50}
+
+
+@pytest.mark.parametrize("few", [0, 1])
+@pytest.mark.parametrize(
+    ("layers", "options"),
+    [
+        ("pull,cover", {"full_graph": True}),
+        ("columns,columns", {"full_graph": True, "plan": "tp-decoupled"}),
+        ("cover,cover", OF_BATCHES),
+        ("local,local", OF_BATCHES),
+    ],
+)
+def test_the_averages_are_of_a_worker_that_has_rows_for_some(ranks, graphs, tmp_path, layers, options, few):
+    """The first one owns `few` vertices, or the last one does, by whose averages nobody goes either way."""
+    scope = {"scope": "graph" if "full_graph" in options else "batches"}
+    plan = None if "plan" in options else Plan(tuple(layers.split(",")), seeds="home", slack=1.0, **scope)
+    whole, found = open_graph(graphs / "1"), []
+    for which in (0, 1):
+        owner = np.full(300, 1 - which, dtype=np.int32)
+        owner[:few] = which
+        write_partitioned(whole, owner, 2, tmp_path / str(which))
+
+        def work(world, which, epochs, kept, resume=False):
+            with seeded(3):
+                model = Normalised().double()
+            more = {"checkpoint": str(tmp_path / kept), "resume": resume, "dtype": "float64", "threads": 1, "seed": 5}
+            told = Settings.of(**options, **more, epochs=epochs)
+            result = Trainer(open_graph(tmp_path / str(which)), model, told, world=world, plan=plan).fit()
+            state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+            return result.history, result.test, state
+
+        both = ranks(2, work, which, 3, f"whole-{which}")
+        ranks(2, work, which, 1, f"longer-{which}")
+        for one, again in zip(both, ranks(2, work, which, 3, f"longer-{which}", True), strict=True):
+            assert one[:2] == again[:2]
+            assert all(torch.equal(tensor, again[2][name]) for name, tensor in one[2].items())
+        (newest,) = (tmp_path / f"whole-{which}").glob("step-*3" if "full_graph" in options else "step-*6")
+        kept = load_file(newest / "state.safetensors").items()
+        means = [one for name, one in kept if name.endswith("running_mean") and not name.startswith("averages")]
+        assert len(means) == 2 and all(one.any() for one in means)  # the model's, and the best one's
+        found.append(both[0])
+    (history, test, state), (again, test_again, state_again) = found
+    norm = next(name for name in state if name.endswith("running_mean"))
+    assert [one["validation"] for one in history] == pytest.approx([one["validation"] for one in again])
+    assert test == pytest.approx(test_again) and state[norm].any()
+    for name, tensor in state.items():
+        torch.testing.assert_close(tensor, state_again[name], atol=1e-10, rtol=0)
 
 
 def test_time_steps_are_not_merged_by_the_clock_where_it_would_say_what_model_comes_out(ranks, graphs):

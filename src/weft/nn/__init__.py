@@ -11,6 +11,7 @@ with importing():
 if TYPE_CHECKING:
     from weft.nn.as_built import NOTHING_BUILT, Built, in_words, other_sums
     from weft.nn.attributes import BY_ITS_OWN
+    from weft.nn.batch_norm import running_averages
     from weft.nn.block_model import (
         BlockModel,
         Met,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from weft.nn.links import LinkPredictor, encoder_of, link_loss, loss_terms, make_decoder
     from weft.nn.models import DEFAULT_LAYERS, build
     from weft.nn.row_by_row import LeftOut, check_rows, of_random_numbers
-    from weft.nn.rows import Pass, running_averages
+    from weft.nn.rows import Pass
     from weft.nn.small_graph import alike
     from weft.nn.sums import merged
     from weft.nn.unlisted import KEEP_NUMBERS, NOTHING_KEPT, Kept, Rest, Unlisted, learned_by

@@ -19,6 +19,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import AllRowsError, ModelError
 from weft.keys import drawing_alone, generator
 from weft.nn.attributes import BY_ITS_OWN
+from weft.nn.batch_norm import running_averages
 from weft.nn.depths import (
     DEEPEST,
     answered,
@@ -30,7 +31,7 @@ from weft.nn.depths import (
     walk,
 )
 from weft.nn.kept_state import KeptState, state_kept
-from weft.nn.rows import Pass, Rows, running_averages
+from weft.nn.rows import Pass, Rows
 from weft.nn.small_graph import alike
 from weft.operations import DrawnShapes, Draws, drawn_otherwise
 

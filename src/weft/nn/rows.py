@@ -5,7 +5,6 @@ batch's vertices. When a model joins rows of different depth (x + conv(x), jumpi
 trimmed to the deepest: that is all it takes to run residual models unchanged.
 """
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,12 +15,12 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
 from weft.errors import ModelError, SlicesError
 from weft.keys import key as make_key
 from weft.nn.alongside import put_alongside
+from weft.nn.batch_norm import by_running_averages, count_no_more
 from weft.nn.dropout import COMPUTED_AGAIN, DROPOUTS, asked, dropped
 from weft.nn.forwards import Arguments, arguments_of, no_rows, not_of_vertices, of_edges, taken_by
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, FEATURES, Handle
@@ -70,6 +69,9 @@ class Pass:
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     hooked: Hooked | None = None  # gets rows whose gradients are hooked
+    not_averaged: list[Tensor] = field(
+        default_factory=list
+    )  # running means that training's rows were too few to change
     backward: int = field(default_factory=torch._C._current_graph_task_id)  # the one that it is made in, if any
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
@@ -198,8 +200,8 @@ class Rows(Tensor):
             kwargs = {name: _trimmed(value, depth, run) for name, value in kwargs.items()}
             if func in DROPOUTS:
                 return Rows.of(_keyed_dropout(run, depth, *asked(*args, **kwargs)), depth, run)
-            if func is F.batch_norm and size == 1:
-                args, kwargs = by_running_averages(*args, **kwargs)
+            if func is F.batch_norm and size < 2:
+                args, kwargs = by_running_averages(run.not_averaged, *args, **kwargs)
             result = linear(*args, **kwargs) if func is F.linear and "input" not in kwargs else func(*args, **kwargs)
             if func in _SHAPE:
                 return _counted(cast(torch.Size | int, result), args[0].dim(), [*args[1:], *kwargs.values()], run)
@@ -256,7 +258,11 @@ def forward_on(model: nn.Module, x: Tensor, edge_index: Tensor, there: Mapping[s
     given = {name: value for name, value in there.items() if value is not None and name in accepted}
     _check_arguments(model, accepted, given)
     both = (edge_index, x) if next(iter(accepted)) == "edge_index" else (x, edge_index)
-    return model(*both, **given)
+    out = model(*both, **given)
+    if isinstance(x, Rows):
+        count_no_more(model, x.run.not_averaged)
+        x.run.not_averaged.clear()
+    return out
 
 
 def _check_arguments(model: nn.Module, accepted: Arguments, given: Mapping[str, object]) -> None:
@@ -374,23 +380,6 @@ def _is_edge_index(value: object) -> bool:
 
 def _keyed_dropout(run: Pass, depth: int, x: Tensor, p: float, inplace: bool) -> Tensor:
     return dropped(x, p, run.keys[depth], run.next_dropout(), inplace) if p else x
-
-
-def running_averages(model: nn.Module) -> dict[str, Tensor]:
-    """The buffers of a model's batch normalisations, by name."""
-    norms = [(at, module) for at, module in model.named_modules() if isinstance(module, _BatchNorm)]
-    return {name: buffer for at, module in norms for name, buffer in module.named_buffers(at, recurse=False)}
-
-
-def by_running_averages(*args: Any, **kwargs: Any) -> tuple[tuple, dict[str, Any]]:
-    """The arguments of a batch normalisation that takes its running averages, if it keeps some.
-
-    A worker, a piece of a batch or a time step may have one row only, of which there are no statistics.
-    """
-    given = inspect.signature(F.batch_norm).bind(*args, **kwargs)
-    if given.arguments.get("running_mean") is not None:
-        given.arguments["training"] = False
-    return given.args, given.kwargs
 
 
 def _rows_in(values: Iterable[object]) -> Iterator[Rows]:

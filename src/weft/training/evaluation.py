@@ -17,7 +17,7 @@ from weft.training.inference import inferred
 from weft.training.meanwhile import meanwhile, nothing
 from weft.training.objectives import Objective, Outputs
 from weft.training.run import Run
-from weft.training.same_values import of_first_worker
+from weft.training.same_values import of_one_worker
 
 _ROUNDING = 1e-5  # by how much figures of two workers may differ
 
@@ -31,7 +31,7 @@ def measure(run: Run, split: str) -> dict[str, float]:
     """
     _check_split(run, split)
     run.model.eval()
-    with run.meter.stage("evaluate"), torch.no_grad(), Steps(run.model).undone(), of_first_worker(run.model, run.comm):
+    with run.meter.stage("evaluate"), torch.no_grad(), Steps(run.model).undone(), of_one_worker(run.model, run.comm):
         objective, strange = run.objective, [0]
         outputs = _counted(_OUTPUTS[run.settings.evaluation.how](run, objective.vertices(split)), strange)
         figures = _figures(objective, objective.measure(run.model, split, outputs, run.comm))

@@ -36,7 +36,7 @@ from weft.training.events import Event, Notice
 from weft.training.meanwhile import meanwhile
 from weft.training.own_code import code_of, edited
 from weft.training.run import Run
-from weft.training.same_values import averages_of_all, set_averages, take_first_workers
+from weft.training.same_values import averages_of_all, of_one_worker, set_averages, take_one_workers
 
 _COULD_NOT = "read its checkpoints"
 
@@ -148,17 +148,18 @@ class RunState:
             self._claim = None
 
     def keep_best(self) -> None:
-        """The model as it is now is the best so far."""
-        self._best, self._best_written = _copied(self._model.state_dict()), False
+        """The model as it is now is the best so far. All workers call this together."""
+        with of_one_worker(self._model, self._comm):
+            self._best, self._best_written = _copied(self._model.state_dict()), False
         self._kept_by_best, self._rest_of_best = self._unlisted.changed(), self._unlisted.rest()
 
     def take_best(self) -> None:
-        """Make the model the best one again, if any was kept; it is the first worker's on all of them."""
+        """Make the model the best one again, if any was kept; it is the same on all workers."""
         if self._best is not None:
             self._model.load_state_dict(self._best)
             if self._kept_by_best is not None:
                 self._unlisted.put_back(self._kept_by_best, self._rest_of_best)
-        take_first_workers(self._model, self._comm)
+        take_one_workers(self._model, self._comm)
 
     def keep(self, progress: Progress, due: bool) -> None:
         """Raise what a write has failed with, if one has; and begin to write a checkpoint, if one is due."""
@@ -167,9 +168,10 @@ class RunState:
             start = time.perf_counter()
             self._settle()
             averages = averages_of_all(self._model, self._comm)
-            if self._written is not None:
-                self._save(self._written, progress, averages)
-                self._stopped += time.perf_counter() - start
+            with of_one_worker(self._model, self._comm):
+                if self._written is not None:
+                    self._save(self._written, progress, averages)
+                    self._stopped += time.perf_counter() - start
 
     def _settle(self) -> None:
         """Wait for the first worker's writes, however slow its disk is; what they fail with is for it to raise."""

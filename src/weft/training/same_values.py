@@ -1,6 +1,7 @@
-"""What a model begins with, and what batch normalisation keeps: alike on all workers, or the first one's where that counts.
+"""What a model begins with, and what batch normalisation keeps: alike on all workers, or one's where that counts.
 
-Of running averages each worker keeps its own rows'; those of the first one are the model's.
+Of running averages each worker keeps its own rows'; the model's are those of the worker that most batches are in (of
+several the first), for some may have too few rows for averages.
 """
 
 import json
@@ -83,25 +84,29 @@ def _listed(keys: list[str]) -> str:
 
 
 @contextmanager
-def of_first_worker(model: nn.Module, comm: Communicator) -> Iterator[None]:
-    """Within it all workers have the first one's, as a saved model has; then their own again. All call it together."""
+def of_one_worker(model: nn.Module, comm: Communicator) -> Iterator[None]:
+    """Within it all workers have the model's averages, as a saved one has; then their own again. All call it together."""
     averages = running_averages(model)
     if comm.size == 1 or not averages:
         yield
         return
     before = {name: buffer.clone() for name, buffer in averages.items()}
-    take_first_workers(model, comm)
+    take_one_workers(model, comm)
     try:
         yield
     finally:
         set_averages(model, before)
 
 
-def take_first_workers(model: nn.Module, comm: Communicator) -> None:
-    """All workers have the first one's from now on. All call it together."""
-    averages = running_averages(model).values()
-    if comm.size > 1 and averages:
-        _take(averages, comm.share(_as_bytes(averages) if comm.rank == 0 else None))
+def take_one_workers(model: nn.Module, comm: Communicator) -> None:
+    """All workers have the model's averages from now on. All call it together."""
+    averages = running_averages(model)
+    if comm.size == 1 or not averages:
+        return
+    counted = comm.each(sum(int(one) for name, one in averages.items() if name.endswith("num_batches_tracked")))
+    which, mine = counted.index(max(counted)), np.frombuffer(_as_bytes(averages.values()), dtype=np.uint8)
+    (parts,) = comm.gather_arrays([mine if comm.rank == which else mine[:0]], "sync")
+    _take(averages.values(), parts[which].tobytes())
 
 
 def averages_of_all(model: nn.Module, comm: Communicator) -> list[dict[str, Tensor]]:

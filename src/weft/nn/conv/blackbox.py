@@ -14,6 +14,7 @@ from torch_geometric.nn import MessagePassing
 from weft.errors import AllRowsError, ModelError, WeftError, reason_of
 from weft.keys import generator
 from weft.nn.alongside import own_forward
+from weft.nn.batch_norm import by_running_averages
 from weft.nn.conv.relations import check_types
 from weft.nn.convolution import Call, Convolution
 from weft.nn.depths import by_itself
@@ -21,7 +22,7 @@ from weft.nn.dropout import DROPOUTS, OtherDropout, dropped, edge_keys
 from weft.nn.forwards import of_edges
 from weft.nn.handles import ATTRIBUTES, EDGE_ARGUMENTS, Handle
 from weft.nn.row_by_row import Left, keeps_of_rows, left_by, left_otherwise, on_trial, tried_again
-from weft.nn.rows import by_running_averages, is_foreign
+from weft.nn.rows import is_foreign
 from weft.nn.small_graph import alike
 from weft.nn.surroundings import surroundings
 from weft.placements import Edges, Merge, SplitLayer
@@ -406,7 +407,7 @@ class _OnBlock(OtherDropout):
         given.apply_defaults()
         count = self._destinations if len(x) == self._rows else len(x)
         if count == 1 or not self._destinations:  # what is made up has no statistics
-            args, kwargs = by_running_averages(x, *args, **kwargs)
+            args, kwargs = by_running_averages(self._call.run.not_averaged, x, *args, **kwargs)
             return F.batch_norm(*args, **kwargs)
         if count == len(x) or not given.arguments["training"]:
             return F.batch_norm(x, *args, **kwargs)
