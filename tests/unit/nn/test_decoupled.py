@@ -80,11 +80,33 @@ def test_weights_are_given_as_attributes_of_edges(graph):
         Decoupled(model)(x, edge_index)
 
 
-@pytest.mark.parametrize("kind", [GCN, GraphSAGE])
-def test_with_two_layers_it_is_the_model_itself(graph, kind):
-    """The inputs are mixed first, and the last convolution's rows behind its map: nothing is put off."""
-    x, edge_index, weight = graph
+def of_two_layers(kind):
+    """Its biases are not 0, as they are of a model that is not trained yet."""
     model = kind(WIDTH, 5, 2, CLASSES).double()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith("bias"):
+                parameter.normal_(generator=torch.Generator().manual_seed(2))
+    return model
+
+
+def test_with_two_layers_of_sage_it_is_the_model_itself(graph):
+    """The inputs are mixed first, and the last convolution's rows behind its map: nothing is put off."""
+    x, edge_index, _ = graph
+    model = of_two_layers(GraphSAGE)
+    torch.testing.assert_close(Decoupled(model)(x, edge_index), model(x, edge_index))
+
+
+def test_with_two_layers_of_gcn_it_is_so_but_for_the_last_bias_which_is_mixed(graph):
+    x, edge_index, weight = graph
+    model = of_two_layers(GCN)
+    bias = model.convs[1].bias
+    mixed_bias = identity(GCNConv(CLASSES, CLASSES))(bias.expand(VERTICES, CLASSES), edge_index, weight)
+    wanted = model(x, edge_index, edge_weight=weight) - bias + mixed_bias
+    torch.testing.assert_close(Decoupled(model)(x, edge_index, weight), wanted)
+    assert (mixed_bias - bias).abs().max() > 0.1
+    with torch.no_grad():
+        bias.zero_()
     torch.testing.assert_close(Decoupled(model)(x, edge_index, weight), model(x, edge_index, edge_weight=weight))
 
 
