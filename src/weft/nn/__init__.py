@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from weft.nn.coefficients import shares
     from weft.nn.conv import BlackBox, MessageConvolution, Split, check_split
     from weft.nn.convolution import Convolution
-    from weft.nn.costs import bytes_an_edge, crossing_costs, kept_of_edges, needs, row_costs
+    from weft.nn.costs import bytes_an_edge, crossing_costs, kept_of_edges, needs, pairs_of, row_costs
     from weft.nn.decoupled import Decoupled, takes_types
     from weft.nn.decoupled_model import DecoupledModel, forward_of, sizes_of
     from weft.nn.depths import Passage, check_can_run, check_hooks, check_tables, in_mode, passage, takes_slices, walk

@@ -96,12 +96,25 @@ class Call:
 
 
 @dataclass(frozen=True)
+class OfPairs:
+    """What a layer holds besides of pairs of a relation and a vertex that there are edges of, where columns are sliced."""
+
+    rows: int  # numbers of an own pair that stay
+    slices: int = 0  # of all pairs' columns that stay
+    of_vertex: int = 0  # numbers that everyone has of each vertex, by relation
+    of_edge: int = 0  # bytes that lists by pair have an edge
+
+
+@dataclass(frozen=True)
 class Sliced:
     """What a layer holds where columns are sliced: the columns that are merged, how many slices of them stay, and heads."""
 
     columns: int
     slices: int = 0
     heads: int = 0
+    of_edge: int = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
+    rows: int = 0  # numbers of an own row that stay, beside its own, what is merged of it and what comes out
+    pairs: OfPairs | None = None
 
 
 class Convolution(ABC):

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+
 from weft.errors import ConfigError
 from weft.graph import Features, Graph, edge_arrays
 from weft.nn.block_model import Met
+from weft.sampling import are_few
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
 _PULL_IDS, _PUSH_IDS = 1, 4
 _TYPES = 2  # and an edge's type, and how many edges of it there are
 _MOST = 1 << 12
-_OF_EDGE = 4  # numbers an edge and head: a probability, two shares of gradients, a mask of dropout
 
 
 def crossing_costs(layers: Sequence[Met], features: Features | None) -> list[tuple[float, float]]:
@@ -67,7 +69,8 @@ class Needs:
 
 def kept_of_edges(layers: Sequence[Met], number: int) -> list[int]:
     """Bytes that each layer keeps an edge for its gradient, where rows are whole: attention's."""
-    return [number * _OF_EDGE * convolution.sliced(wide, out).heads for convolution, wide, out, *_ in layers]
+    kept = (convolution.sliced(wide, out) for convolution, wide, out, *_ in layers)
+    return [number * held.of_edge * held.heads for held in kept]
 
 
 def bytes_an_edge(layers: Sequence[Met], graph: Graph, number: int) -> int:
@@ -83,26 +86,79 @@ def bytes_an_edge(layers: Sequence[Met], graph: Graph, number: int) -> int:
     return found
 
 
-def needs(layers: Sequence[Met], edges: int, bounds: Sequence[int], number: int, of_edge: int = 0) -> Needs:
+def pairs_of(layers: Sequence[Met], graph: Graph, bounds: Sequence[int]) -> tuple[int, int]:
+    """Pairs of a relation and a vertex with edges of it that layers hold rows of: the most that a worker owns, and all.
+
+    Those with edges from the vertex or into it, whichever are more.
+    """
+    types = graph.edge_type
+    if types is None or not len(types) or not any(layer.convolution.sliced(*layer[1:3]).pairs for layer in layers):
+        return 0, 0
+    destinations = np.repeat(np.arange(graph.num_vertices), np.diff(graph.indptr))
+    most = []
+    for ends in (graph.indices, destinations):
+        counts = _relations_of_each(ends, types, graph.num_vertices)
+        most.append((max(int(counts[first:end].sum()) for first, end in pairwise(bounds)), int(counts.sum())))
+    return max(own for own, _ in most), max(every for _, every in most)
+
+
+def _relations_of_each(ends: np.ndarray, types: np.ndarray, vertices: int) -> np.ndarray:
+    """How many relations each vertex has edges of at that end; of very many possible pairs, how many edges."""
+    relations = int(types.max()) + 1
+    if not are_few(relations * vertices, len(ends)):
+        return np.bincount(ends, minlength=vertices)
+    there = np.zeros((vertices, relations), dtype=bool)
+    there[ends, types] = True
+    return there.sum(1)
+
+
+def needs(
+    layers: Sequence[Met],
+    edges: int,
+    bounds: Sequence[int],
+    number: int,
+    of_edge: int = 0,
+    pairs: tuple[int, int] = (0, 0),
+) -> Needs:
     """Of a model of these layers, with numbers of so many bytes; workers own vertices between bounds.
 
-    `of_edge`: `bytes_an_edge`.
+    `of_edge`: `bytes_an_edge`; `pairs`: `pairs_of`.
     """
     workers, vertices = len(bounds) - 1, bounds[-1]
     own = max(end - first for first, end in pairwise(bounds))
     lists = 3 * 8 * (vertices + 1) + (12 + of_edge) * edges  # by destination and by source, with the edges' numbers
-    rows, kept, widest, heads, others = layers[0].wide, 0, 0, 0, 0
+    rows, kept, widest, of_heads, others = layers[0].wide, 0, 0, 0, 0
     for convolution, wide, out, *_ in layers:
         held = convolution.sliced(wide, out)
         merged, times = held.columns, held.slices
         width = -(-merged // workers)
         kept, widest = kept + times * width, max(widest, width)
         of_slice = -(-held.heads // workers) + 1 if held.heads else 0
-        heads = max(heads, of_slice)
+        of_heads = max(of_heads, held.of_edge * of_slice)
         others = max(others, held.heads - of_slice if convolution.drops_edges else 0)  # dropout is drawn for all heads
-        rows += 2 * (wide + max(out, merged))
-    if heads:
+        rows += 2 * (wide + max(out, merged) + held.rows)
+    if of_heads:
         lists += 12 * (edges + vertices)  # with self-loops
         lists += 8 * (vertices + 1)  # of one range by source, at a time
     slices = number * vertices * (kept + 2 * widest)
-    return Needs(lists, slices, number * own * rows, number * (_OF_EDGE * heads + others) * edges)
+    of_lists, by_slice, whole = _needs_of_pairs(layers, workers, vertices, pairs)
+    lists, slices = lists + of_lists * edges, slices + number * by_slice
+    return Needs(lists, slices, number * (own * rows + whole), number * (of_heads + others) * edges)
+
+
+def _needs_of_pairs(layers: Sequence[Met], workers: int, vertices: int, pairs: tuple[int, int]) -> tuple[int, int, int]:
+    """Bytes an edge of lists, and numbers of slices and of own rows, by pairs: `pairs`, own ones and all.
+
+    Beside what stays, rows of one layer pass by, with their gradients.
+    """
+    lists, slices, rows, widest = 0, 0, 0, 0
+    (own, every), everywhere = pairs, 0
+    for convolution, wide, out, *_ in layers:
+        held = convolution.sliced(wide, out)
+        if held.pairs is None:
+            continue
+        width = max(wide, out, held.columns)
+        lists, widest = max(lists, held.pairs.of_edge), max(widest, width)
+        slices += held.pairs.slices * -(-held.columns // workers)
+        rows, everywhere = rows + held.pairs.rows, everywhere + held.pairs.of_vertex
+    return lists, every * (slices + 2 * -(-widest // workers)) + vertices * everywhere, own * (rows + 2 * widest)

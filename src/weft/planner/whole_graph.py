@@ -16,7 +16,7 @@ from torch import nn
 
 from weft.errors import ModelError
 from weft.graph import Graph, edge_arrays
-from weft.nn import Decoupled, bytes_an_edge, kept_of_edges, least_budget, needs, row_costs, sizes_of
+from weft.nn import Decoupled, bytes_an_edge, kept_of_edges, least_budget, needs, pairs_of, row_costs, sizes_of
 from weft.placements import OWNER, ROUNDS, Held, Placement, placement_named, vertices_to_replicate
 from weft.plan import OF_GRAPH, Plan, halo
 from weft.planner.counts import HOME, CountedBatch, Counts, Key, needed_of, ways
@@ -78,7 +78,8 @@ class WholeGraph(Space):
         alone = [cost.alone for cost in self.model.layers]  # of slices as of whole rows
         layers = [one and _part_of(one, of) for one, of in zip(seen or [None] * self.depth, alone, strict=True)]
         of_edge = bytes_an_edge(met, graph, self.item)
-        needed = needs(met, graph.num_edges, self.workers.owners.bounds.tolist(), self.item, of_edge)
+        bounds = self.workers.owners.bounds.tolist()
+        needed = needs(met, graph.num_edges, bounds, self.item, of_edge, pairs_of(met, graph, bounds))
         chunked = needed.lists + needed.slices + needed.rows, needed.edges
         self._ways: dict[tuple[bool, bool], _Way] = {  # by: on slices of the columns? Decoupled?
             (False, False): _AtOwners(self, self.of_inputs, kept_of_edges(met, self.item), 12.0 + of_edge),

@@ -24,6 +24,7 @@ from weft.nn import (
     encoder_of,
     learned_by,
     needs,
+    pairs_of,
     row_costs,
     running_averages,
     takes_types,
@@ -312,7 +313,8 @@ class FullGraphMode(Mode):
         number, bounds = self.dtype.itemsize, team.owners.bounds.tolist()
         layers = convolutions(encoder_of(model), graph.num_features)
         of_edge = bytes_an_edge(layers, graph, number)
-        return needs(layers, len(graph.indices), bounds, number, of_edge).within(budget)
+        found = needs(layers, len(graph.indices), bounds, number, of_edge, pairs_of(layers, graph, bounds))
+        return found.within(budget)
 
     def describe(self, plan: Plan, fanouts: list[int]) -> list[str]:
         graph = self.objective.graph

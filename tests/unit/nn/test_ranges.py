@@ -1,5 +1,10 @@
 """How many ranges fit a budget of memory under tp."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from torch import nn
@@ -7,9 +12,44 @@ from torch_geometric.nn import GCNConv, GraphConv, LGConv, SGConv
 
 from weft.errors import ConfigError
 from weft.graph import Graph, SelfLoops
-from weft.nn import build, bytes_an_edge, convolutions, needs
+from weft.nn import build, bytes_an_edge, convolutions, needs, pairs_of
 
 BOUNDS = (0, 1000, 2500, 4000)
+BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
+ONE_WORKER = """
+import json, sys
+import numpy as np
+from budget import Peak
+from weft.graph import Graph
+from weft.nn import bytes_an_edge, convolutions, needs, pairs_of
+from weft.plan import Settings
+from weft.training import Trainer, make_model
+
+rng = np.random.default_rng(0)
+
+
+def trained(model, vertices, edges):
+    typed = {"edge_type": rng.integers(0, 8, edges)} if model in ("rgcn", "rgat") else {}
+    x = rng.standard_normal((vertices, 64)).astype(np.float32)
+    labels, split = rng.integers(0, 8, vertices), np.zeros(vertices, dtype=np.int8)
+    ends = rng.integers(0, vertices, (2, edges))
+    graph = Graph.from_arrays(ends, num_vertices=vertices, features=x, labels=labels, split=split, **typed)
+    settings = Settings.of(full_graph=True, plan="tp", threads=1, model=model, hidden=64, layers=2, memory="8GB")
+    made = make_model(settings, graph)
+    with Peak() as peak:
+        trainer = Trainer(graph, made, settings)
+        trainer.prepare()
+        for epoch in range(2):
+            trainer.train_epoch(epoch)
+    trainer.close()
+    layers, bounds = convolutions(made, 64), (0, vertices)
+    found = needs(layers, edges, bounds, 4, bytes_an_edge(layers, graph, 4), pairs_of(layers, graph, bounds))
+    return peak.bytes, sum(vars(found).values())
+
+
+trained(sys.argv[1], 100, 1000)  # what is there whatever the graph
+print(json.dumps(trained(sys.argv[1], 20_000, 400_000)))
+"""
 
 
 class Layer(nn.Module):
@@ -76,6 +116,35 @@ def test_only_sums_that_drop_self_loops_look_for_them(conv, wanted, monkeypatch)
     graph = Graph.from_arrays(np.array([[0, 1, 2], [1, 2, 2]]), num_vertices=4)
     assert bytes_an_edge(convolutions(Layer(conv), 16), graph, 4) == wanted
     assert ("there_are" in vars(graph.self_loops)) == bool(wanted)
+
+
+def test_layers_over_types_hold_rows_of_pairs():
+    """Of a relation and a vertex that has edges of it; whoever owns the vertices, and the more of both ends."""
+    edges, types = np.array([[0, 0, 0, 1, 3], [1, 2, 2, 2, 2]]), np.array([0, 0, 1, 1, 1])
+    graph = Graph.from_arrays(edges, num_vertices=4, edge_type=types)
+    rgcn, gcn = (
+        convolutions(build(name, 16, 24, 5, 2, **more), 16) for name, more in (("rgcn", {"relations": 2}), ("gcn", {}))
+    )
+    assert pairs_of(rgcn, graph, (0, 2, 4)) == (3, 4)  # (0, 0), (0, 1), (1, 1) and (3, 1) as sources; 3 as destinations
+    assert pairs_of(gcn, graph, (0, 2, 4)) == (0, 0)
+    counted, before = (needs(rgcn, 100_000, BOUNDS, 4, pairs=pairs) for pairs in ((1000, 2000), (0, 0)))
+    assert counted.rows - before.rows == 4 * 1000 * (16 + 24 + 2 * 24)  # rows in stay; two of the widest pass by
+    assert counted.slices - before.slices == 4 * 2000 * 2 * 8  # of 24 columns, on three workers
+
+
+def test_of_very_many_possible_pairs_all_edges_count():
+    graph = Graph.from_arrays(np.array([[0, 1, 1], [1, 2, 3]]), num_vertices=4, edge_type=np.array([0, 0, 1 << 19]))
+    layers = convolutions(build("rgat", 16, 24, 5, 2, relations=2), 16)
+    assert pairs_of(layers, graph, (0, 4)) == (3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["gat", "gcn", "film", "rgcn", "rgat"])
+def test_peak_is_within_what_is_counted(model):
+    """And that is not far more: about two thirds of it are used."""
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n{ONE_WORKER}", model]
+    peak, counted = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout.splitlines()[-1])
+    assert counted / 2 <= peak <= counted
 
 
 def test_too_little_memory_is_told_with_numbers():

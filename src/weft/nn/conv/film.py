@@ -40,7 +40,8 @@ class Film(Convolution):
         return 2 * out, 2 * out + 4 * out
 
     def sliced(self, wide: int, out: int) -> Sliced:
-        return Sliced(out, 3)
+        """Beside scales and shifts of neighbours there are those of the own row, and what they make of it."""
+        return Sliced(out, 3, rows=5 * out)
 
 
 def _modulation(call: Call, film: torch.nn.Module) -> tuple[Tensor, ...]:

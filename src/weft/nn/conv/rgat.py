@@ -16,7 +16,7 @@ from weft.exchange import to_columns
 from weft.nn import attention, sums
 from weft.nn.attention import AttentionConvolution, AttentionRun, LinearAttention
 from weft.nn.conv.relations import BySource, by_source, matrices_of, products, source_pairs
-from weft.nn.convolution import Call
+from weft.nn.convolution import Call, OfPairs, Sliced
 from weft.operations import linear
 from weft.placements import ColumnLayer, Edges, SliceLayer
 from weft.sampling import Block, BlockRange
@@ -42,6 +42,11 @@ class Rgat(AttentionConvolution):
 
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         return raw, super().costs(wide, out, raw)[1]
+
+    def sliced(self, wide: int, out: int) -> Sliced:
+        """Rows before and behind the matrices, terms of both ends with their gradients, and how logits come about."""
+        pairs = OfPairs(wide + self.columns, 1, 4 * self.given, of_edge=32)
+        return Sliced(self.columns, self.slices, self.heads, 8, pairs=pairs)
 
 
 class _RelationAttention(LinearAttention):

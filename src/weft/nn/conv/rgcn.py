@@ -29,7 +29,7 @@ from weft.nn.conv.relations import (
     products,
     source_pairs,
 )
-from weft.nn.convolution import REDUCE, Call, Convolution
+from weft.nn.convolution import REDUCE, Call, Convolution, OfPairs, Sliced
 from weft.operations import linear
 from weft.placements import RELATION_COUNT, ColumnLayer, Edges, Merge, SliceLayer, SliceSpan, SplitLayer
 from weft.sampling import Block, BlockRange
@@ -57,6 +57,10 @@ class Rgcn(Convolution):
     def costs(self, wide: int, out: int, raw: int) -> tuple[int, int]:
         """Rows are pulled as they are, products go home."""
         return raw, 2 * out
+
+    def sliced(self, wide: int, out: int) -> Sliced:
+        """Lists by both ends, in order and turned, and what edges count for in a mean."""
+        return Sliced(wide, pairs=OfPairs(wide, of_edge=64))
 
 
 class _RelationSums(Merge):
