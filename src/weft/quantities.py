@@ -1,6 +1,7 @@
 """Bandwidths, sizes and ports as people write them: 1gbit, 16GiB, 29500-29600."""
 
 import re
+from math import ceil
 
 from weft.errors import ConfigError
 
@@ -40,6 +41,12 @@ def as_size(size: float) -> str:
     """A number of bytes as a person reads it."""
     unit = next((name for name in ("TiB", "GiB", "MiB", "KiB") if size >= _BYTES[name.lower()]), "B")
     return f"{size / _BYTES[unit.lower()]:.4g} {unit}"
+
+
+def as_setting(size: float) -> str:
+    """A number of bytes as a setting is given it, of two digits or more: so many, or a few more."""
+    unit = next((name for name in ("TB", "GB", "MB", "KB") if size >= 10 * _BYTES[name.lower()]), "B")
+    return f"{ceil(size / _BYTES[unit.lower()])}{unit}"
 
 
 def as_seconds(seconds: float) -> str:

@@ -5,11 +5,11 @@ at a time; where a model's rows hang together, to a file), then the slices and a
 files, a range of the vertices in memory at a time). What is mapped is not counted: the system takes such pages back.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from weft.errors import ConfigError
-from weft.quantities import as_size
+from weft.quantities import as_setting, as_size
 
 _MOST_ROUNDS = 1 << 12
 _SPARE = 0.07  # of a budget: for what is small by itself, and what allocators hold back
@@ -95,38 +95,60 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     return found | {"slices": slices * number * s.vertices * s.width}
 
 
-def fit(sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_bytes: Callable[[int], int]) -> Fit:
-    """What is kept, computed again or mapped, so that it fits.
+def fit(
+    sizes: Sizes, budget: float | None, rounds: int, by_rows: bool, range_bytes: Callable[[int], int]
+) -> Fit | None:
+    """What is kept, computed again or mapped, so that it fits; None: nothing does.
 
     `rounds`: as many at least; `by_rows`: may dense layers go through some rows at a time? `range_bytes`: by rounds.
     """
-    everything, given = Fit(rounds=rounds), budget
+    everything = Fit(rounds=rounds)
     budget = None if budget is None else (1 - _SPARE) * budget
-    if budget is None or given is None or sum(needs(sizes, everything).values()) <= budget:
+    if budget is None or sum(needs(sizes, everything).values()) <= budget:
         return everything
-    for mapped in (False, True):
-        count, most = rounds, min(_MOST_ROUNDS, max(sizes.vertices, rounds))
-        while count <= most:
-            found = _without_activations(sizes, budget, by_rows, mapped, count, range_bytes(count) if mapped else 0)
-            if found is not None:
-                return found
-            count *= 2
-            if not mapped:
-                break
-    text = ", ".join(f"{name} {as_size(size)}" for name, size in _least(sizes, by_rows).items() if size)
-    raise ConfigError(
-        f"memory = {as_size(given)} is too little for a worker's part of this graph: it needs at least {text}; give "
-        f"more, or use more workers"
-    )
+    for mapped, count in _ways(sizes, rounds):
+        found = _without_activations(sizes, budget, by_rows, mapped, count, range_bytes(count) if mapped else 0)
+        if found is not None:
+            return found
+    return None
+
+
+def least(sizes: Sizes, rounds: int, by_rows: bool, range_bytes: Callable[[int], int]) -> float:
+    """The smallest budget that something fits, of the same arguments."""
+    found = [sum(needs(sizes, Fit(rounds=rounds)).values())]
+    for mapped, count in _ways(sizes, rounds):
+        tried = _fewest(sizes, by_rows, mapped, count)
+        found.append(sum(needs(sizes, tried, range_bytes(count) if mapped else 0).values()))
+    return min(found) / (1 - _SPARE)
+
+
+def check_is_enough(given: float | None, wanted: float) -> None:
+    """Refuse a budget, where no less than `wanted` is enough; 0: it is."""
+    if given is not None and wanted:
+        raise ConfigError(
+            f"memory = {as_size(given)} is too little for a worker's part of this graph: set memory = "
+            f"'{as_setting(wanted)}' or more, or use more workers"
+        )
 
 
 def least_budget(sizes: Sizes) -> float:
-    """The smallest budget that it may fit, of a model that gives the mixed rows as they are."""
-    return sum(_least(sizes, by_rows=True).values()) / (1 - _SPARE)
+    """The smallest budget that it may fit, of a model that gives the mixed rows as they are; its ranges are not known."""
+    return sum(needs(sizes, _fewest(sizes, True, True, _MOST_ROUNDS)).values()) / (1 - _SPARE)
 
 
-def _least(sizes: Sizes, by_rows: bool) -> dict[str, int]:
-    return needs(sizes, Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), True, _MOST_ROUNDS))
+def _ways(sizes: Sizes, count: int) -> Iterator[tuple[bool, int]]:
+    """Are slices mapped, and in how many rounds, from `count` on? As they are tried."""
+    most = min(_MOST_ROUNDS, max(sizes.vertices, count))
+    if count <= most:
+        yield False, count
+    while count <= most:
+        yield True, count
+        count *= 2
+
+
+def _fewest(sizes: Sizes, by_rows: bool, mapped: bool, rounds: int) -> Fit:
+    """With as few rows at once as may be."""
+    return Fit("again" if by_rows else "files", min(_FEWEST_ROWS, sizes.own), mapped, rounds)
 
 
 def _without_activations(

@@ -12,6 +12,7 @@ import numpy as np
 from weft.errors import ConfigError
 from weft.graph import Features, Graph, edge_arrays
 from weft.nn.block_model import Met
+from weft.quantities import as_setting, as_size
 from weft.sampling import are_few
 
 # Besides values, ids travel: a source's for a pull; for a push a destination's, and a source and a place an edge.
@@ -59,10 +60,11 @@ class Needs:
         fixed = self.lists + self.slices + self.rows
         count = max(-(-self.edges // max(int(budget) - fixed, 1)), 1)
         if fixed > budget or count > _MOST:
-            text = ", ".join(f"{name} {size / 1e6:,.0f} MB" for name, size in vars(self).items())
+            text = ", ".join(f"{name} {as_size(size)}" for name, size in vars(self).items())
             raise ConfigError(
-                f"memory = {budget / 1e6:,.0f} MB is too little for a worker under tp: it needs {text} (edges' part can be "
-                f"divided); give more, use more workers, or plan = 'tp-decoupled', which keeps less in memory"
+                f"memory = {as_size(budget)} is too little for a worker under tp: it needs {text} (edges' part can be "
+                f"divided); set memory = '{as_setting(fixed - -self.edges // _MOST)}' or more, use more workers, or plan = "
+                f"'tp-decoupled', which keeps less in memory"
             )
         return count
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -174,6 +174,7 @@ class DecoupledModel:
         def rounds(of: EdgeLists) -> Rounds:
             return Rounds(of, slices.bounds, slices.rank, count)
 
+        @cache
         def range_bytes(number: int) -> int:
             both = (Rounds(of, slices.bounds, slices.rank, number) for of in (lists, in_files.turned))
             return max(resident(of, sizes.width, sizes.number) for of in both)
@@ -181,6 +182,9 @@ class DecoupledModel:
         sizes = self._sizes(program, x)
         in_pieces = self._budget is not None and self._ends_with_mixing(x, program)
         fit = memory.fit(sizes, self._budget, count, in_pieces, range_bytes)
+        wanted = 0.0 if fit else memory.least(sizes, count, in_pieces, range_bytes)
+        memory.check_is_enough(self._budget, max(program.comm.each(wanted)))
+        assert fit is not None
         count = int(max(program.comm.each(fit.rounds)))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)

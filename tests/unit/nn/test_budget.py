@@ -10,7 +10,7 @@ import pytest
 
 from weft.errors import ConfigError
 from weft.nn import budget as budgets
-from weft.nn.budget import Fit, Sizes, fit, needs
+from weft.nn.budget import Fit, Sizes, check_is_enough, fit, least, needs
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
 SIZES = Sizes(
@@ -88,15 +88,25 @@ def test_what_is_kept_an_edge_is_counted():
     assert needs(dropping, Fit())["attention"] - needs(gat, Fit())["attention"] == (4 * 9 + 24) * SIZES.edges
 
 
-def test_too_little_is_refused_with_what_it_needs():
-    with pytest.raises(ConfigError, match=r"memory = 10.25 MiB is too little.*inputs \S+ MiB.*graph .* MiB"):
-        chosen(1e7)
+@pytest.mark.parametrize("by_rows", [True, False])
+@pytest.mark.parametrize("rounds", [1, 8, 1 << 13])
+@pytest.mark.parametrize("sizes", [SIZES, replace(SIZES, own=40, vertices=80, edges=100)])
+def test_the_least_is_the_smallest_that_fits(sizes, rounds, by_rows):
+    """With ranges as they are, and in no more rounds than there are vertices."""
+    given = sizes, rounds, by_rows, lambda rounds: 1_024_000_000 // rounds
+    wanted = least(*given)
+    assert fit(sizes, wanted + 1, *given[1:]) is not None
+    assert fit(sizes, wanted - 2, *given[1:]) is None
 
 
-def test_of_a_tiny_part_it_is_told_as_exactly():
-    tiny = replace(SIZES, own=40, vertices=80, edges=100)
-    with pytest.raises(ConfigError, match=r"memory = 107.5 B is too little.*it needs at least inputs \S+ KiB"):
-        chosen(100, sizes=tiny)
+def test_too_little_is_refused_with_what_is_enough():
+    with pytest.raises(
+        ConfigError, match=r"memory = 9.537 MiB is too little for .*: set memory = '17MB' or more, or use"
+    ):
+        check_is_enough(1e7, 16.1e6)
+    with pytest.raises(ConfigError, match=r"memory = 100 B is too little for .*: set memory = '7350B' or more"):
+        check_is_enough(100, 7349.5)
+    check_is_enough(1e7, 0)
 
 
 def test_a_worker_without_vertices_fits():

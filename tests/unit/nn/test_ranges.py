@@ -1,6 +1,7 @@
 """How many ranges fit a budget of memory under tp."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ from torch_geometric.nn import GCNConv, GraphConv, LGConv, SGConv
 from weft.errors import ConfigError
 from weft.graph import Graph, SelfLoops
 from weft.nn import build, bytes_an_edge, convolutions, needs, pairs_of
+from weft.nn.costs import Needs
+from weft.quantities import size_of
 
 BOUNDS = (0, 1000, 2500, 4000)
 BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
@@ -148,5 +151,19 @@ def test_peak_is_within_what_is_counted(model):
 
 
 def test_too_little_memory_is_told_with_numbers():
-    with pytest.raises(ConfigError, match=r"memory = 1 MB is too little for a worker under tp: it needs lists \d+ MB"):
+    message = (
+        r"memory = 976.6 KiB is too little for a worker under tp: it needs lists \S+ MiB.*, edges \S+ MiB.*; set memory"
+    )
+    with pytest.raises(ConfigError, match=message):
         of("gat").within(1e6)
+
+
+@pytest.mark.parametrize("edges", [0, 7, 10_000, 1_000_000])
+def test_the_memory_that_is_named_is_enough(edges):
+    """To the byte, where it is small."""
+    found = Needs(300, 200, 100, edges)
+    with pytest.raises(ConfigError, match=r"set memory = '\d+K?B' or more") as told:
+        found.within(599)
+    named = size_of(re.search(r"set memory = '(\w+)'", str(told.value))[1])
+    assert named == 600 + -(-edges // 4096)
+    assert found.within(named) <= 4096

@@ -1,6 +1,7 @@
 """The decoupled model on many workers: losses and parameters of a one-process one, its bytes, any rounds, and pipelining."""
 
 import copy
+import re
 import sys
 from dataclasses import replace
 from functools import partial
@@ -16,12 +17,13 @@ from torch import nn
 from torch_geometric.nn import GATConv, GCNConv, RGCNConv
 from torch_geometric.nn.models import GAT, GCN, GIN, GraphSAGE
 
-from weft.errors import ModelError
+from weft.errors import ConfigError, ModelError
 from weft.exchange import Communicator, Owners
 from weft.nn import Decoupled, DecoupledModel, activations, build, decoupled_model
 from weft.nn.budget import Fit
 from weft.placements import Cooperation
 from weft.plan import tp_decoupled
+from weft.quantities import size_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 from test_tensor import (
@@ -366,6 +368,24 @@ def test_rows_that_hang_together_are_not_computed_some_at_a_time(graph, make, ke
     tight = Worker(graph, Decoupled(make().double()), BOUNDS[1], Communicator(), budget=budget)
     tight.gradients()
     assert (roomy.run.fit.activations, tight.run.fit.activations) == ("kept", kept)
+
+
+def test_too_little_memory_is_refused_by_all_with_what_is_enough(graph):
+    """In one sentence, that of the worker that needs most, also where others would have had enough."""
+
+    def work(rank, comm, ahead, budget):
+        worker = Worker(graph, Decoupled(model_for("gcn")), BOUNDS[4], comm, budget=budget)
+        try:
+            worker.gradients()
+        except ConfigError as error:
+            return str(error)
+
+    told = on_workers(partial(work, budget=100.0), BOUNDS[4])
+    named = re.search(r"set memory = '(\w+)' or more", told[0])[1]
+    assert told == [told[0]] * 4
+    short = on_workers(partial(work, budget=0.99 * size_of(named)), BOUNDS[4])
+    assert short == [short[0]] * 4 and f"set memory = '{named}' or more" in short[0]
+    assert on_workers(partial(work, budget=size_of(named)), BOUNDS[4]) == [None] * 4
 
 
 def test_the_comparison_can_fail(graph):
