@@ -32,6 +32,6 @@ def by_running_averages(not_averaged: list[Tensor], *args: Any, **kwargs: Any) -
 
 def count_no_more(model: nn.Module, means: Sequence[Tensor]) -> None:
     """What batch normalisations of these running means have passed over is no batch of theirs, though they counted it."""
-    for module in model.modules() if means else ():
+    for module in model.modules():
         if isinstance(module, _BatchNorm) and module.num_batches_tracked is not None:
             module.num_batches_tracked.sub_(sum(mean is module.running_mean for mean in means))

@@ -69,9 +69,7 @@ class Pass:
     deeper: Callable[[Tensor, int, int], Tensor] | None = None  # rows of a depth -> those of a deeper one's vertices
     sliced: bool = False  # are the inputs slices of columns, of which nothing can be made but a convolution's sums?
     hooked: Hooked | None = None  # gets rows whose gradients are hooked
-    not_averaged: list[Tensor] = field(
-        default_factory=list
-    )  # running means that training's rows were too few to change
+    not_averaged: list[Tensor] = field(default_factory=list)  # running means of norms that had too few rows to train on
     backward: int = field(default_factory=torch._C._current_graph_task_id)  # the one that it is made in, if any
     dropouts: int = field(default=0)
     deepest: int = field(default=0)  # of the convolutions so far, the depth of the last one's results
@@ -259,7 +257,7 @@ def forward_on(model: nn.Module, x: Tensor, edge_index: Tensor, there: Mapping[s
     _check_arguments(model, accepted, given)
     both = (edge_index, x) if next(iter(accepted)) == "edge_index" else (x, edge_index)
     out = model(*both, **given)
-    if isinstance(x, Rows):
+    if isinstance(x, Rows) and x.run.not_averaged:
         count_no_more(model, x.run.not_averaged)
         x.run.not_averaged.clear()
     return out
