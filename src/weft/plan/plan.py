@@ -354,12 +354,11 @@ def plan_of(text: str, depth: int, options: Mapping[str, object] | None = None) 
     if make is not None:
         return Plan.from_dict(make(depth).as_dict() | more | written)
     layers, options = tuple(head.split("+")), more | written
-    if len(layers) == 1 and depth > 1 and PLACEMENTS.find(head) is None:
+    if len(layers) == 1 and depth > 1:
         known = ", ".join(OF_GRAPH if options.get("scope") == "graph" else NAMED)
         raise ConfigError(
             f"plan = {text!r} is not known: choose one of {known}, or a placement for each of {depth} layers"
         )
     if len(layers) != depth:
-        given = f"{len(layers)} placement{'s' * (len(layers) > 1)}"
-        raise ConfigError(f"plan = {text!r} has {given} for {depth} convolutions: give one for each")
+        raise ConfigError(f"plan = {text!r} has {len(layers)} placements for {depth} convolutions: give one for each")
     return Plan.from_dict({"layers": layers, "seeds": usual_seeds(layers, options.get("scope"))} | options)

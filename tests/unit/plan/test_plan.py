@@ -76,7 +76,6 @@ def test_how_it_reads():
     [
         ("splat", "plan = 'splat' is not known: choose one of gdp, nfp, "),
         ("push+pull", "has 2 placements for 3 convolutions"),
-        ("pull", "has 1 placement for 3 convolutions: give one for each"),
         ("split cache", "'cache' is no option: write it like"),
         ("split cash=5%", "there is no key 'cash'"),
         ("split cache=much", "cache = 'much' is not possible: it must be a number"),

@@ -278,7 +278,7 @@ def test_for_another_number_of_workers_features_are_not_copied(tmp_path, typed):
     more = {"features": features, "labels": rng.integers(0, 3, 90), "split": np.zeros(90, np.uint8)}
     graph = replace(Graph.from_arrays(rng.integers(0, 90, (2, 600)), **more), bounds=np.array([0, 40, 90]))
     what = WhatIf(graph, Settings.of(full_graph=True, hidden=16, threads=1), "random")
-    parts = what._partitioned(cluster(1e6, workers=3), tmp_path)
+    parts = what._partitioned(cluster(1e6, workers=3), tmp_path, scaled=False)
     assert (parts.features.shape, parts.features.dtype) == (graph.features.shape, graph.features.dtype)
     assert parts.feature_widths == graph.feature_widths and parts.features.nbytes == graph.features.nbytes
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
