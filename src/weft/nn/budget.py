@@ -38,6 +38,7 @@ class Sizes:
     averaged: bool = False  # are they averaged then, or joined?
     values: bool = False  # have edges values, and so numbers by which these are looked up?
     dropped: int = 0  # heads of mixings by attention that drop edges
+    relations: int = 0  # of which own vertices' shares are held
 
     @property
     def width(self) -> int:
@@ -80,13 +81,16 @@ def needs(sizes: Sizes, fit: Fit, range_bytes: int = 0) -> dict[str, int]:
     dense += s.kept * rows if fit.activations == "again" else 0
     at_once = max((1 if heads == s.apart else heads for heads in s.attention), default=0)
     keys = 8 * 3 * s.edges if s.dropped else 0  # of edges, and whose they are, while it is drawn which are dropped
+    making = 8 * 5 * s.edges if s.relations else 0  # of shares: ends, types, and the pairs of both
     found = {
         "inputs": (2 if s.mixed_inputs else 1) * number * s.own * s.inputs,
         "graph": 8 * (s.vertices + 1) + (4 + 8 * s.values) * s.edges + 8 * (s.workers + 1) * s.own + 8 * 6 * s.vertices,
         "activations": kept,
         "attention": number * (8 * sum(s.attention) * s.vertices + (at_once + s.dropped) * s.edges) + keys,
-        "passing": max(6 * results, entering - kept, around + travels + range_bytes, 2 * ends + dense),
+        "passing": max(6 * results, entering - kept, around + travels + range_bytes, 2 * ends + dense, making),
     }
+    if s.relations:
+        found["shares"] = (8 * s.own + number * rows) * s.relations  # as they are made, and as they are used
     if fit.mapped:
         return found
     slices = (s.apart + 1) * (s.depth - s.mixed_inputs) + 1 if s.learned else 2

@@ -301,7 +301,7 @@ def shares_sent(src: Tensor, types: Tensor, vertices: int, relations: int) -> Te
     there = torch.zeros(relations * vertices, dtype=torch.float64, device=src.device)
     there[relation_slots(src, types, vertices, relations)] = 1
     there = there.view(relations, vertices).T
-    return there / there.sum(1, keepdim=True).clamp(min=1)
+    return there.div_(there.sum(1, keepdim=True).clamp(min=1))
 
 
 def mixed(

@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv
+from torch_geometric.nn import GATConv, RGCNConv
 
 from weft.errors import ModelError
 from weft.exchange import Background, Communicator
@@ -251,6 +251,7 @@ def sizes_of(
         values=values,
         attention=model.attentions,
         dropped=sum(conv.heads for conv in model.modules() if isinstance(conv, GATConv) and conv.dropout),
+        relations=sum({conv.num_relations for conv in model.modules() if isinstance(conv, RGCNConv)}),
         mixed_inputs=model.enters,
         beside=not model.kinds.isdisjoint({"mean", "attention", "relations"}),
         learned="attention" in model.kinds or any(isinstance(e, Tensor) and e.requires_grad for e in epsilons),

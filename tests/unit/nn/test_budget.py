@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from weft.errors import ConfigError
+from weft.nn import Decoupled, build
 from weft.nn import budget as budgets
 from weft.nn.budget import Fit, Sizes, check_is_enough, fit, least, needs
+from weft.nn.decoupled_model import sizes_of
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
 SIZES = Sizes(
@@ -86,6 +88,17 @@ def test_what_is_kept_an_edge_is_counted():
     gat = replace(SIZES, attention=(4, 4, 1))
     dropping = replace(gat, dropped=9)
     assert needs(dropping, Fit())["attention"] - needs(gat, Fit())["attention"] == (4 * 9 + 24) * SIZES.edges
+
+
+def test_shares_of_relations_are_counted():
+    """Of all own vertices in double, and once more of the rows that dense layers go through at once."""
+    of_types = replace(SIZES, relations=100)
+    assert needs(of_types, Fit())["shares"] == (8 + 4) * 100 * 25_000
+    assert needs(of_types, Fit("again", 512))["shares"] == (8 * 25_000 + 4 * 512) * 100
+    assert needs(of_types, Fit("again", 512))["passing"] == 40 * 2_000_000  # as they are made
+    assert "shares" not in needs(SIZES, Fit())
+    model = Decoupled(build("rgcn", 16, 24, 5, 2, relations=100))
+    assert sizes_of(model, (80, 100, 40, 2), 16, 4, True).relations == 100
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
