@@ -132,9 +132,12 @@ class Crew:
         self._errors = Errors()
         self._signals: list[int] = []  # that came, and how many of them were passed on
         self._passed_on = 0
+        self._pausing = False  # has Ctrl-Z come?
 
     def __enter__(self) -> Self:
         self._before = {signum: signal.signal(signum, self._note) for signum in heard()}
+        if signal.getsignal(signal.SIGTSTP) == signal.SIG_DFL:  # not so where nobody could have it go on
+            self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, self._note_pause)
         try:
             first, *others = self._places
             self._start_first(first)
@@ -169,6 +172,7 @@ class Crew:
         while any(worker.code is None for worker in self._workers) and time.monotonic() < end:
             self._relay(_LOOK)
             self._pass_on()
+            self._pause()
             for worker in self._workers:
                 worker.look()
                 if worker.code and not first:
@@ -237,6 +241,19 @@ class Crew:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self._signals.append(signum)
+
+    def _note_pause(self, signum: int, frame: FrameType | None) -> None:
+        self._pausing = True
+
+    def _pause(self) -> None:
+        """Stop with all workers, which are no part of the terminal's job, until the shell has this process go on."""
+        if self._pausing:
+            self._pausing = False
+            for worker in self._workers:
+                worker.send(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            for worker in self._workers:
+                worker.send(signal.SIGCONT)
 
     def _pass_on(self) -> None:
         while self._passed_on < len(self._signals):

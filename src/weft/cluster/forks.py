@@ -76,6 +76,7 @@ def _work(
         end_with(launcher)
         for signum in heard():
             signal.signal(signum, signal.default_int_handler if signum == signal.SIGINT else signal.SIG_DFL)
+        signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.dup2(errors, 2)
         os.close(errors)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -181,6 +182,34 @@ def test_signals_are_passed_on(command, capfd, signum):
     assert "was killed" not in told
     assert code == 1 or f"weft: stopped by {signum.name}\n" in told
     signal.signal(signum, before)
+
+
+def state(pid):
+    """T: stopped."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def test_workers_are_stopped_with_their_launcher_and_go_on_with_it(tmp_path):
+    """As by Ctrl-Z and `fg`, which reach the launcher's process group alone."""
+    (tmp_path / "stand_in.py").write_text("import time; time.sleep(3)")
+    lines = """
+from weft.cluster.crew import Crew
+with Crew((), [{"RANK": str(rank)} for rank in range(2)], imported=False, module="stand_in") as crew:
+    print(*[worker.pid for worker in crew._workers], flush=True)
+    print(crew.wait(1.0))
+"""
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    launcher = subprocess.Popen(
+        [sys.executable, "-c", lines], stdout=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    all_of_them = [launcher.pid, *map(int, launcher.stdout.readline().split())]
+    for signum, stopped in ((signal.SIGTSTP, True), (signal.SIGCONT, False)) * 2:
+        launcher.send_signal(signum)
+        end = time.monotonic() + 5
+        while any((state(pid) == "T") != stopped for pid in all_of_them) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert [state(pid) == "T" for pid in all_of_them] == [stopped] * 3
+    assert launcher.communicate()[0] == "(0, None)\n"
 
 
 def test_workers_end_with_their_launcher(tmp_path):
