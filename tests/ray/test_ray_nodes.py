@@ -89,8 +89,9 @@ def test_a_node_that_is_lost_is_replaced(cluster, parts, tmp_path):
 
 
 def test_what_does_not_fit_is_told_in_time(cluster, parts, tmp_path):
-    (tmp_path / "other" / "weft").mkdir(parents=True)
-    (tmp_path / "other" / "weft" / "__init__.py").write_text("__version__ = '0.0.9'\n")
+    (tmp_path / "other").mkdir()
+    there = "import sys, types\nsys.modules['weft'] = other = types.ModuleType('weft')\nother.__version__ = '0.0.9'\n"
+    (tmp_path / "other" / "sitecustomize.py").write_text(there)  # an editable install comes before any path
     cluster.add(PYTHONPATH=str(tmp_path / "other"))
     cluster.nodes.wait(cluster.head)
     words = train(parts, "--on", "ray", "--workers", 2)
