@@ -233,7 +233,7 @@ def test_processor_shares(tmp_path):
     burn += "from weft.threads import processors; print(got, processors())"
     with Sandbox(hosts=1, shares={"h1": 0.25}) as box:
         got, known = map(float, output_of(box, [sys.executable, "-c", burn], tmp_path)[1].split())
-    assert got < 0.5 and known == 0.25
+    assert got < 0.35 and known == 0.25
 
 
 def test_a_killed_sandbox_is_removed_by_the_next():
