@@ -352,7 +352,6 @@ class World:
             return ClusterError(f"{self._named([self.rank])} {lacking} during {doing}: {remedy}; then {_GO_ON}")
         if self._heartbeats is None:
             return error
-        unheard = isinstance(error, SilentWorkersError)
         own = self._unheard(error.ranks, doing) if isinstance(error, SilentWorkersError) else str(error)
         with self._resort.watched():
             missing, reason = self._heartbeats.missing(own)
@@ -360,7 +359,7 @@ class World:
             reason = f"{self._named(missing)} stopped answering during {doing}; look at its output, then {_GO_ON}"
         if reason == str(error):
             return error
-        return SilentWorkersError(reason) if missing or unheard else ClusterError(reason)
+        return SilentWorkersError(reason) if missing or isinstance(error, SilentWorkersError) else ClusterError(reason)
 
     def _unheard(self, ranks: Sequence[int], doing: str) -> str:
         """What is wrong where workers are alive that this one does not hear."""

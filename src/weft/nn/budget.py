@@ -126,13 +126,14 @@ def least(sizes: Sizes, rounds: int, by_rows: bool, range_bytes: Callable[[int],
     return min(found) / (1 - _SPARE)
 
 
-def check_is_enough(given: float | None, wanted: float) -> None:
-    """Refuse a budget, where no less than `wanted` is enough; 0: it is."""
-    if given is not None and wanted:
+def fitting(found: Fit | None, given: float | None, wanted: float) -> Fit:
+    """What was found for a budget, which is refused where no less than `wanted` is enough for all workers; 0: it is."""
+    if found is None or wanted:
         raise ConfigError(
-            f"memory = {as_size(given)} is too little for a worker's part of this graph: set memory = "
+            f"memory = {as_size(given or 0)} is too little for a worker's part of this graph: set memory = "
             f"'{as_setting(wanted)}' or more, or use more workers"
         )
+    return found
 
 
 def least_budget(sizes: Sizes) -> float:

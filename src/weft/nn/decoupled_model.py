@@ -181,10 +181,9 @@ class DecoupledModel:
 
         sizes = self._sizes(program, x)
         in_pieces = self._budget is not None and self._ends_with_mixing(x, program)
-        fit = memory.fit(sizes, self._budget, count, in_pieces, range_bytes)
-        wanted = 0.0 if fit else memory.least(sizes, count, in_pieces, range_bytes)
-        memory.check_is_enough(self._budget, max(program.comm.each(wanted)))
-        assert fit is not None
+        found = memory.fit(sizes, self._budget, count, in_pieces, range_bytes)
+        wanted = 0.0 if found else memory.least(sizes, count, in_pieces, range_bytes)
+        fit = memory.fitting(found, self._budget, max(program.comm.each(wanted)))
         count = int(max(program.comm.each(fit.rounds)))
         self.fit = replace(fit, rounds=count)
         self.needs = memory.needs(sizes, self.fit, range_bytes(count) if fit.mapped else 0)

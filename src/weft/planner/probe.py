@@ -126,7 +126,6 @@ def probe_cluster_again(world: World, cluster: Cluster) -> Cluster:
         )
     names = [host.name for host in cluster.hosts]
     ways = _ways(hosts, names, _BRIEF, cluster)
-    everyone(hosts.comm, 0.0)
     together = _together(hosts, hosts.slowest(machine()), _BRIEF)
     found = tuple(
         replace(

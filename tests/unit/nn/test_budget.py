@@ -11,7 +11,7 @@ import pytest
 from weft.errors import ConfigError
 from weft.nn import Decoupled, build
 from weft.nn import budget as budgets
-from weft.nn.budget import Fit, Sizes, check_is_enough, fit, least, needs
+from weft.nn.budget import Fit, Sizes, fit, fitting, least, needs
 from weft.nn.decoupled_model import sizes_of
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "budget.py"
@@ -116,10 +116,10 @@ def test_too_little_is_refused_with_what_is_enough():
     with pytest.raises(
         ConfigError, match=r"memory = 9.537 MiB is too little for .*: set memory = '17MB' or more, or use"
     ):
-        check_is_enough(1e7, 16.1e6)
+        fitting(None, 1e7, 16.1e6)
     with pytest.raises(ConfigError, match=r"memory = 100 B is too little for .*: set memory = '7350B' or more"):
-        check_is_enough(100, 7349.5)
-    check_is_enough(1e7, 0)
+        fitting(Fit(), 100, 7349.5)  # as another worker wants
+    assert fitting(Fit("again"), 1e7, 0) == Fit("again")
 
 
 def test_a_worker_without_vertices_fits():
